@@ -1,0 +1,34 @@
+# Each target does all the set-up it needs. Needs Python 3.11, gcc and make.
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+DEMO_STEPS ?= 2000
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)
+	$(BIN)/python zoo_configs/cartpole_unizero_segment_async_config.py --off-policy-degree 4 --max-env-step $(DEMO_STEPS)
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.cartpole
+
+# DI-engine pins an old setuptools and torch wants a new one, so no resolver accepts both; the pin is harmless.
+# torch comes first and alone, the rest exactly as locked.
+$(READY): requirements.lock setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), "Python 3.11 is needed, this is " + sys.version' 
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build *.egg-info

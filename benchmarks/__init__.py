@@ -1,0 +1,1 @@
+"""Benchmarks that run both sides in one go. `make bench`."""

@@ -1,0 +1,50 @@
+"""One measured run, in a process of its own. Used by the benchmarks; prints one line of JSON.
+
+    python -m benchmarks.one_run stock|DEGREE ENV_STEPS FOLDER
+"""
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+
+import lzero.entry
+import torch
+from lzero.mcts import UniZeroGameBuffer
+
+from lzero_async import train_unizero_segment_async
+from lzero_async.entry.cli import _load
+
+ZOO_CONFIG = pathlib.Path(__file__).parent.parent / 'zoo_configs' / 'cartpole_unizero_segment_async_config.py'
+
+
+def main() -> None:
+    variant, env_steps, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    config, create = _load(ZOO_CONFIG)
+    create.env.update(type='cartpole_steady', import_names=['benchmarks.steady_cartpole'])
+    config.policy.update(eval_freq=10**9, off_policy_degree=0, enable_async_eval=False, show_progress=False)
+    if variant == 'stock':
+        train = lzero.entry.train_unizero_segment
+    else:
+        train = train_unizero_segment_async
+        config.policy.off_policy_degree = int(variant)
+    os.chdir(folder)
+    config.exp_name = f'run_{variant}_{os.getpid()}'
+
+    pushed = []
+    push = UniZeroGameBuffer.push_game_segments
+    UniZeroGameBuffer.push_game_segments = lambda self, batch: (pushed.append(len(batch[0])), push(self, batch))[1]
+    with open(f'{config.exp_name}.log', 'w') as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        begin = time.perf_counter()
+        policy = train([config, create], seed=0, max_env_step=env_steps)
+        seconds = time.perf_counter() - begin
+    steps = [int(state['step']) for state in policy._optimizer_world_model.state.values()]
+    print(json.dumps({
+        'variant': variant, 'seconds': seconds, 'updates': max(steps), 'segments': sum(pushed), 'rounds': len(pushed),
+        'torch_threads': torch.get_num_threads(),
+    }))
+
+
+if __name__ == '__main__':
+    main()

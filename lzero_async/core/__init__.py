@@ -1,0 +1,1 @@
+"""The schedule of an asynchronous run, in terms of the standard library alone: no torch, no LightZero."""

@@ -1,0 +1,63 @@
+"""Checks of single values. A check takes a field's name and value, and returns the value or raises ConfigError."""
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from typing import Any, Callable, NoReturn, Optional
+
+from .errors import ConfigError
+
+Check = Callable[[str, Any], Any]
+
+
+def _refuse(name: str, rule: str, value: Any) -> NoReturn:
+    raise ConfigError(f'{name} must be {rule}, got {value!r}')
+
+
+def integer(minimum: int) -> Check:
+    """An int, not a bool, a float or a string."""
+
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            _refuse(name, f'an int >= {minimum}', value)
+        if value < minimum:
+            _refuse(name, f'>= {minimum}', value)
+        return int(value)
+
+    return check
+
+
+def number(minimum: float, exclusive: bool = False) -> Check:
+    """A finite int or float."""
+    rule = f'{">" if exclusive else ">="} {minimum:g}'
+
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            _refuse(name, f'a finite number {rule}', value)
+        if value < minimum or (exclusive and value == minimum):
+            _refuse(name, rule, value)
+        return float(value)
+
+    return check
+
+
+def boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        _refuse(name, 'True or False', value)
+    return value
+
+
+def device(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r'cpu|cuda(:\d+)?', value):
+        _refuse(name, "'cpu', 'cuda' or 'cuda:N'", value)
+    return value
+
+
+def optional(check: Check) -> Check:
+    """None, or what `check` accepts."""
+
+    def check_optional(name: str, value: Any) -> Optional[Any]:
+        return None if value is None else check(name, value)
+
+    return check_optional

@@ -1,0 +1,60 @@
+"""How a run is asked to end."""
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Optional
+
+
+class StopSignal:
+    """The first reason to stop, and whether to finish what is owed. Any thread may call any member.
+
+    `request` ends a run in order: no new collects, owed rounds are trained. `abort` leaves them. `interrupt` is
+    `abort` for a signal handler: it takes no lock, since the interrupted code may hold it.
+    """
+
+    def __init__(self) -> None:
+        # Guards _reason, so that the first one stays.
+        self._lock = threading.Lock()
+        self._reason: Optional[str] = None
+        self._aborted = False
+        self._interrupted = False
+
+    def request(self, reason: str) -> None:
+        with self._lock:
+            self._reason = self._reason or reason
+
+    def abort(self, reason: str) -> None:
+        self.request(reason)
+        self._aborted = True
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+
+    def keep_going(self) -> bool:
+        """False once work in progress should be left where it is."""
+        return not (self._aborted or self._interrupted)
+
+    @property
+    def requested(self) -> bool:
+        return self._interrupted or self._reason is not None
+
+    @property
+    def reason(self) -> Optional[str]:
+        return 'interrupt' if self._interrupted else self._reason
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """When a run has done enough."""
+
+    max_env_step: int
+    max_train_iter: int
+
+    def reached(self, env_step: int, train_iter: int) -> Optional[str]:
+        """The name of the limit that is reached, if any."""
+        if env_step >= self.max_env_step:
+            return 'max_env_step'
+        if train_iter >= self.max_train_iter:
+            return 'max_train_iter'
+        return None

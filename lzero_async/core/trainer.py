@@ -1,0 +1,242 @@
+"""AsyncTrainer: the threads of a run. Starts them, stops them, joins them, and raises the first failure."""
+from __future__ import annotations
+
+import contextlib
+import queue as stdlib_queue
+import signal
+import threading
+from dataclasses import dataclass
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence
+
+from .coordinator import AsyncTrainingCoordinator
+from .errors import QueueClosed, RoleFailed, Stopped
+from .protocols import Collector, Evaluator, Learner, Observer
+from .segment_queue import QueueStatistics, SegmentQueue
+from .segments import SegmentBatch
+from .statistics import Statistics
+from .stop import RunLimits, StopSignal
+from .weights import WeightStore
+from .workers import CollectorLoop, EvaluationSchedule, LearnerLoop
+
+RoleContext = Callable[[str], ContextManager[Any]]
+"""Entered by each role's thread around its work, with the role's name."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended: `max_env_step`, `max_train_iter`, `stop_value`, `interrupt`, or what was given to request_stop.
+    """
+
+    ended_by: str
+    statistics: Statistics
+    queue: QueueStatistics
+
+
+class AsyncTrainer:
+    """Runs collectors, a learner and an evaluator until a limit is reached, a stop is requested or a role fails.
+
+    With a synchronous coordinator the same steps are taken in turn by the calling thread, as it is: no thread is
+    started (but for evaluation in the background), and only the evaluator enters its `role_context`.
+    """
+
+    def __init__(
+        self,
+        coordinator: AsyncTrainingCoordinator,
+        collectors: Sequence[Collector],
+        learner: Learner,
+        evaluator: Evaluator,
+        observer: Observer,
+        limits: RunLimits,
+        *,
+        data_queue_size: int = 10,
+        max_train_ahead: int = 0,
+        role_context: RoleContext = lambda role: contextlib.nullcontext(),
+    ) -> None:
+        self._coordinator = coordinator
+        self._role_context = role_context
+        self._stop = StopSignal()
+        self._limits = limits
+        self._queue: 'SegmentQueue[SegmentBatch]' = SegmentQueue(data_queue_size)
+        store = WeightStore(learner.snapshot(with_state=False))
+        self._collectors = [CollectorLoop(c, coordinator, self._queue, store, self._stop) for c in collectors]
+        self._learner = LearnerLoop(
+            learner, coordinator, self._queue, store, limits, self._stop, observer, max_train_ahead
+        )
+        self._evaluation = EvaluationSchedule(
+            evaluator,
+            coordinator,
+            learner,
+            self._stop,
+            observer,
+            context=lambda: role_context('evaluator'),
+            on_failure=self._fail,
+            on_stop_value=lambda: self.request_stop('stop_value'),
+        )
+        # What the supervising thread reacts to. A SimpleQueue, since its put may be called from a signal handler.
+        self._inbox: 'stdlib_queue.SimpleQueue[str]' = stdlib_queue.SimpleQueue()
+        # Guards _failure and _collecting.
+        self._lock = threading.Lock()
+        self._failure: Optional[RoleFailed] = None
+        self._collecting = len(self._collectors)
+
+    def request_stop(self, reason: str = 'request_stop') -> None:
+        """End the run in order: no new collects, owed rounds are trained. Any thread may ask; returns at once."""
+        self._stop.request(reason)
+        self._coordinator.request_stop()
+
+    def run(self) -> RunOutcome:
+        """Train until the end, and wait for it. Raises RoleFailed, from what the first failing role raised.
+
+        The first Ctrl-C finishes the current update and ends the run; a second one raises KeyboardInterrupt at once.
+        """
+        try:
+            with _sigint_calls(self._on_sigint):
+                if self._coordinator.is_synchronous:
+                    self._run_serial()
+                else:
+                    self._run_threads()
+        except KeyboardInterrupt:
+            self._abort('interrupt')
+            raise
+        self._coordinator.close()
+        self._queue.discard()
+        if self._failure is not None:
+            raise self._failure from self._failure.__cause__
+        return RunOutcome(
+            self._stop.reason or 'request_stop', self._coordinator.get_statistics(), self._queue.statistics()
+        )
+
+    # ---------------------------------------------------------------- serial
+
+    def _run_serial(self) -> None:
+        collector = self._collectors[0]
+        try:
+            while not self._stop.requested:
+                _as_role('collector', collector.step)
+                _as_role('learner', self._train_once)
+            self._evaluation.finish()
+        except Stopped:
+            pass
+        except RoleFailed as failure:
+            self._fail(failure)
+
+    # ---------------------------------------------------------------- threads
+
+    def _run_threads(self) -> None:
+        threads = [
+            threading.Thread(
+                target=self._role_thread,
+                args=(f'collector-{index}', lambda loop=loop: self._collect_all(loop), self._collector_ended),
+                name=f'lzero-async-collector-{index}',
+                daemon=True,
+            )
+            for index, loop in enumerate(self._collectors)
+        ]
+        threads.append(
+            threading.Thread(
+                target=self._role_thread,
+                args=('learner', self._train_all, lambda: None),
+                name='lzero-async-learner',
+                daemon=True,
+            )
+        )
+        for thread in threads:
+            thread.start()
+        self._supervise(threads)
+
+    def _supervise(self, threads: List[threading.Thread]) -> None:
+        running = len(threads)
+        while running:
+            event = self._inbox.get()
+            if event == 'interrupt':
+                self._abort('interrupt')
+            else:
+                running -= 1
+        for thread in threads:
+            thread.join()
+
+    def _role_thread(self, role: str, work: Callable[[], None], ended: Callable[[], None]) -> None:
+        try:
+            with self._role_context(role):
+                work()
+        except (Stopped, QueueClosed):
+            pass
+        except BaseException as error:  # whatever it is, a role must not die unheard
+            self._fail(error if isinstance(error, RoleFailed) else _named(role, error))
+        ended()
+        self._inbox.put('ended')
+
+    def _collect_all(self, loop: CollectorLoop) -> None:
+        while True:
+            batch = loop.step()
+            if batch.collected.env_step >= self._limits.max_env_step:
+                self.request_stop('max_env_step')
+
+    def _collector_ended(self) -> None:
+        with self._lock:
+            self._collecting -= 1
+            last = self._collecting == 0
+        if last:
+            self._queue.close()
+
+    def _train_all(self) -> None:
+        with contextlib.suppress(QueueClosed):
+            while True:
+                self._train_once()
+        self._evaluation.finish()
+
+    # ---------------------------------------------------------------- both
+
+    def _train_once(self) -> None:
+        limit = self._learner.step()
+        if limit is not None:
+            self.request_stop(limit)
+        if not self._stop.requested:
+            self._evaluation.round_finished()
+
+    def _on_sigint(self) -> None:
+        self._stop.interrupt()
+        self._inbox.put('interrupt')
+
+    def _abort(self, reason: str) -> None:
+        self._stop.abort(reason)
+        self._coordinator.close(wait=False)
+        self._queue.discard()
+
+    def _fail(self, failure: RoleFailed) -> None:
+        with self._lock:
+            self._failure = self._failure or failure
+        self._abort('failure')
+
+
+def _as_role(role: str, step: Callable[[], Any]) -> None:
+    try:
+        step()
+    except (Stopped, RoleFailed):
+        raise
+    except Exception as error:
+        raise _named(role, error) from error
+
+
+def _named(role: str, error: BaseException) -> RoleFailed:
+    failure = RoleFailed(role, error)
+    failure.__cause__ = error
+    return failure
+
+
+@contextlib.contextmanager
+def _sigint_calls(handler: Callable[[], None]) -> Iterator[None]:
+    """Call `handler` on the first Ctrl-C, raise KeyboardInterrupt on the next. Only the main thread can do this."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(_signum: int, _frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        handler()
+
+    previous = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

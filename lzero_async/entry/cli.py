@@ -1,0 +1,104 @@
+"""The command `lzero-async`, and what a zoo config does when it is run as a script."""
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import traceback
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+from ..core.config import AsyncConfig
+from ..core.errors import ConfigError, RoleFailed
+from ..version import __version__
+from .run import run_training
+
+EXIT_FAILURE, EXIT_CONFIG, EXIT_INTERRUPT = 1, 2, 130
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog='lzero-async', description='Asynchronous training for LightZero.')
+    parser.add_argument('--version', action='version', version=f'lzero-async {__version__}')
+    commands = parser.add_subparsers(dest='command', required=True)
+    train = commands.add_parser('train', help='train with a config file that has main_config and create_config')
+    train.add_argument('config', type=Path)
+    _add_run_options(train)
+    commands.add_parser('settings', help='list the settings that a config may have in its policy')
+    options = parser.parse_args(argv)
+    if options.command == 'settings':
+        return _print_settings()
+    try:
+        main_config, create_config = _load(options.config)
+    except ConfigError as error:
+        return _refused(error)
+    return _train(main_config, create_config, options)
+
+
+def run_config(main_config: Any, create_config: Any, max_env_step: int, argv: Optional[Sequence[str]] = None) -> int:
+    """Train with a config from its own file, with options from the command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(description='Train with this config.')
+    _add_run_options(parser)
+    parser.set_defaults(max_env_step=max_env_step)
+    return _train(main_config, create_config, parser.parse_args(argv))
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--off-policy-degree', type=int, help='0 serial, N bounded lag, -1 from buffer and batch')
+    parser.add_argument('--async-eval', dest='enable_async_eval', action='store_true', default=None)
+    parser.add_argument('--no-async-eval', dest='enable_async_eval', action='store_false')
+    parser.add_argument('--max-env-step', type=int)
+    parser.add_argument('--max-train-iter', type=int)
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--model-path', help='a checkpoint to begin with')
+    parser.add_argument('--exp-name', help='the folder to write to')
+
+
+def _train(main_config: Any, create_config: Any, options: argparse.Namespace) -> int:
+    for name in ('off_policy_degree', 'enable_async_eval'):
+        if getattr(options, name) is not None:
+            main_config.policy[name] = getattr(options, name)
+    if options.exp_name is not None:
+        main_config.exp_name = options.exp_name
+    try:
+        result = run_training(
+            [main_config, create_config], options.seed, None, options.model_path, options.max_train_iter,
+            options.max_env_step,
+        )
+    except ConfigError as error:
+        return _refused(error)
+    except RoleFailed:
+        traceback.print_exc()
+        return EXIT_FAILURE
+    return EXIT_INTERRUPT if result.ended_by == 'interrupt' else 0
+
+
+def _load(path: Path) -> Tuple[Any, Any]:
+    if not path.is_file():
+        raise ConfigError(f'config must be an existing Python file, got {str(path)!r}')
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f'config must be a Python file, got {str(path)!r}')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    missing = [name for name in ('main_config', 'create_config') if not hasattr(module, name)]
+    if missing:
+        raise ConfigError(f'config must define main_config and create_config, got no {" and ".join(missing)} in {path}')
+    return module.main_config, module.create_config
+
+
+def _print_settings() -> int:
+    lines: List[str] = []
+    for setting in fields(AsyncConfig):
+        lines += [f'{setting.name} = {setting.default!r}', f'    {setting.metadata["doc"]}']
+    print('\n'.join(lines))
+    return 0
+
+
+def _refused(error: ConfigError) -> int:
+    print(f'lzero-async: {error}', file=sys.stderr)
+    return EXIT_CONFIG
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""One training run from config to summary, for every entry."""
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Sequence
+
+from ..core.checks import integer
+from ..core.coordinator import AsyncTrainingCoordinator
+from ..core.errors import ConfigError, RoleFailed
+from ..core.stop import RunLimits
+from ..core.trainer import AsyncTrainer
+
+LOG_FILE = 'lzero_async.log'
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    policy: Any
+    ended_by: str
+    """`max_env_step`, `max_train_iter`, `stop_value`, `interrupt`; `stock` where LightZero's own entry ran."""
+    exp_name: Optional[str]
+
+
+def run_training(
+    input_cfg: Sequence[Any],
+    seed: int = 0,
+    model: Any = None,
+    model_path: Optional[str] = None,
+    max_train_iter: Optional[int] = None,
+    max_env_step: Optional[int] = None,
+    on_start: Callable[[AsyncTrainer], None] = lambda trainer: None,
+) -> TrainingResult:
+    """Check, build, train, save, put away. `on_start` gets the trainer just before it runs, e.g. to stop it later."""
+    from ..lightzero import host_log
+
+    limits = RunLimits(*(_limit(name, value) for name, value in (
+        ('max_env_step', max_env_step), ('max_train_iter', max_train_iter)
+    )))
+    if model_path is not None and not os.path.isfile(model_path):
+        raise ConfigError(f'model_path must be an existing file, got {model_path!r}')
+    terminal = sys.stdout
+    with host_log.captured() as log:
+        from ..lightzero.run_config import read_config
+
+        run = read_config(input_cfg, seed)
+        if run.settings.enable_async_training:
+            return _run_async(run, limits, model, model_path, on_start, log, terminal)
+    from lzero.entry import train_unizero_segment
+
+    policy = train_unizero_segment(
+        tuple(input_cfg), seed, model, model_path, limits.max_train_iter, limits.max_env_step
+    )
+    return TrainingResult(policy, 'stock', None)
+
+
+def _run_async(
+    run: Any, limits: RunLimits, model: Any, model_path: Optional[str], on_start: Callable[[AsyncTrainer], None],
+    log: Any, terminal: Any,
+) -> TrainingResult:
+    from ..lightzero import build, random_streams, roles
+    from ..lightzero.run_config import compile_run
+    from ..monitoring.run_monitor import RunMonitor
+    from ..monitoring.watch import watched
+
+    settings = run.settings
+    build.check_devices(settings)
+    cfg = compile_run(run)
+    log.open(os.path.join(cfg.exp_name, 'log', LOG_FILE))
+    parts = build.build(run, cfg, model, model_path)
+    try:
+        coordinator = AsyncTrainingCoordinator(
+            settings.off_policy_degree,
+            settings.enable_async_eval,
+            cfg.policy.replay_buffer_size,
+            cfg.policy.batch_size,
+            max_train_ahead=settings.max_train_ahead,
+        )
+        monitor = RunMonitor(coordinator, parts.tb_logger, settings, cfg.exp_name)
+        trainer = AsyncTrainer(
+            coordinator,
+            parts.collectors,
+            parts.learner,
+            parts.evaluator,
+            monitor,
+            limits,
+            data_queue_size=settings.data_queue_size,
+            max_train_ahead=settings.max_train_ahead,
+            role_context=_role_context(run, cfg),
+        )
+        with contextlib.ExitStack() as stack:
+            if not coordinator.is_synchronous or settings.enable_async_eval:
+                stack.enter_context(random_streams.installed())
+                stack.enter_context(roles.switch_interval(settings.switch_interval_s))
+            stack.enter_context(watched(monitor, settings, terminal))
+            on_start(trainer)
+            try:
+                outcome = trainer.run()
+            except RoleFailed as failure:
+                monitor.ended('failure', str(failure))
+                parts.save_last()
+                raise
+            parts.save_last()
+            monitor.ended(outcome.ended_by)
+    finally:
+        parts.close()
+    return TrainingResult(parts.policy, outcome.ended_by, cfg.exp_name)
+
+
+def _role_context(run: Any, cfg: Any) -> Any:
+    from ..lightzero import roles
+
+    if run.settings.off_policy_degree == 0 and not run.settings.enable_async_eval:
+        return lambda role: contextlib.nullcontext()  # the serial run is LightZero's, down to its random numbers
+    return roles.role_contexts(run.settings, run.seed, cfg.policy.device)
+
+
+def _limit(name: str, value: Optional[int]) -> int:
+    return int(1e10) if value is None else int(integer(0)(name, value))

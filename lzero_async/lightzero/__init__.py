@@ -1,0 +1,1 @@
+"""LightZero and DI-engine, seen through the Protocols of `core`. Nothing outside this folder imports the host."""

@@ -1,0 +1,69 @@
+"""The evaluator: LightZero's own, on one snapshot, which it saves if it is the best so far."""
+from __future__ import annotations
+
+from typing import Any, Callable, Union
+
+from lzero.worker import MuZeroEvaluator
+
+from ..core.errors import Stopped
+from ..core.protocols import Evaluation, KeepGoing
+from ..core.weights import WeightSnapshot
+from .checkpoint import save_checkpoint
+from .policies import RolePolicy, SharedPolicy
+
+BEST_CHECKPOINT = 'ckpt_best.pth.tar'
+
+
+class LightZeroEvaluator:
+    """`core.protocols.Evaluator` over MuZeroEvaluator. `save_live` saves the learner as it stands, for a shared policy.
+    """
+
+    def __init__(
+        self, cfg: Any, seat: Union[SharedPolicy, RolePolicy], env: Any, tb_logger: Any,
+        save_live: Callable[[str], None],
+    ) -> None:
+        self._seat = seat
+        self._env = env
+        self._exp_name = cfg.exp_name
+        self._save_live = save_live
+        self._keep_going: KeepGoing = lambda: True
+        mode = seat.policy.eval_mode
+        self._search = mode.forward
+        self._host = MuZeroEvaluator(
+            eval_freq=cfg.policy.eval_freq,
+            n_evaluator_episode=cfg.env.n_evaluator_episode,
+            stop_value=cfg.env.stop_value,
+            env=env,
+            policy=mode._replace(forward=self._forward),
+            tb_logger=tb_logger,
+            exp_name=cfg.exp_name,
+            policy_config=seat.policy_cfg,
+        )
+
+    def due(self, train_iter: int) -> bool:
+        return bool(self._host.should_eval(train_iter))
+
+    def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:
+        self._keep_going = keep_going
+        self._seat.load(snapshot)
+        best_before = self._host._max_episode_return
+
+        def save(name: str) -> None:
+            if snapshot.learner_state is None:
+                self._save_live(name)
+            else:
+                save_checkpoint(snapshot.learner_state, self._exp_name, name)
+
+        stop, episodes = self._host.eval(save, snapshot.policy_version, snapshot.env_step)
+        reward = float(episodes['eval_episode_return_mean'])
+        return Evaluation(snapshot.policy_version, snapshot.env_step, reward, bool(reward > best_before), bool(stop))
+
+    def close(self) -> None:
+        """Close the environments; see LightZeroCollector.close."""
+        self._host._end_flag = True
+        self._env.close()
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._keep_going():
+            raise Stopped('the evaluation was left before its end')
+        return self._search(*args, **kwargs)

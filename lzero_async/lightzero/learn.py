@@ -1,0 +1,141 @@
+"""The learner: LightZero's buffer, policy and BaseLearner, one round at a time."""
+from __future__ import annotations
+
+import logging
+from typing import Any, Optional
+
+from ..core.protocols import KeepGoing, RoundResult
+from ..core.segments import Collected
+from ..core.updates import UpdateAccount
+from ..core.weights import WeightSnapshot
+from .buffer_memory import BufferMemory
+from .policies import export_learner_state, export_weights
+
+logger = logging.getLogger(__name__)
+
+
+class LightZeroLearner:
+    """`core.protocols.Learner` over the stock learner, and the only owner of the GameBuffer.
+
+    Without `copies_weights` the roles share this learner's policy, and its snapshots carry a version and no weights.
+    """
+
+    def __init__(
+        self, cfg: Any, policy: Any, learner: Any, buffer: Any, tb_logger: Any, account: UpdateAccount,
+        copies_weights: bool,
+    ) -> None:
+        self._cfg = cfg.policy
+        self._policy = policy
+        self._learner = learner
+        self._buffer = buffer
+        self._account = account
+        self._copies_weights = copies_weights
+        self._memory = BufferMemory(buffer, tb_logger)
+        self._env_step = 0
+        self._sufficient = False
+        self._trained_rounds = 0
+        self._last_budget = 0
+        self._warned_priority = False
+
+    @property
+    def train_iter(self) -> int:
+        return int(self._learner.train_iter)
+
+    @property
+    def env_step(self) -> int:
+        return self._env_step
+
+    def admit(self, collected: Collected) -> None:
+        self.keep(collected)
+        if self._may_train():
+            self._account.owe(collected.transitions)
+
+    def keep(self, collected: Collected) -> None:
+        """Take a batch into the buffer without owing anything for it."""
+        self._env_step = collected.env_step
+        self._buffer.push_game_segments(collected.segments)
+        self._buffer.remove_oldest_data_to_fit()
+        self._memory.log(self.train_iter)
+
+    def train_round(self, keep_going: KeepGoing) -> RoundResult:
+        self._reanalyze_between_rounds()
+        started = self._env_step > self._cfg.train_start_after_envsteps
+        if started and not self._enough_data():
+            logger.info('the buffer holds too little for a batch of %d yet: %s', self._cfg.batch_size, self._buffer)
+            return RoundResult(updates=0, sufficient=False)
+        updates = self._update(max(0, self._account.owed), keep_going)
+        self._last_budget = updates
+        return self._round_trained(updates)
+
+    def train_ahead(self, keep_going: KeepGoing) -> RoundResult:
+        return self._round_trained(self._update(self._last_budget if self._may_train() else 0, keep_going))
+
+    def snapshot(self, with_state: bool) -> WeightSnapshot:
+        weights: Any = None
+        state: Optional[Any] = None
+        if self._copies_weights:
+            weights = export_weights(self._policy._learn_model)
+            if with_state:
+                state = export_learner_state(self._policy, self.train_iter, self._env_step)
+        return WeightSnapshot(self.train_iter, self._env_step, weights, state)
+
+    def _may_train(self) -> bool:
+        return self._env_step > self._cfg.train_start_after_envsteps and self._enough_data()
+
+    def _enough_data(self) -> bool:
+        if self._cfg.sample_type == 'episode':
+            return bool(self._buffer.get_num_of_game_segments() > self._cfg.batch_size)
+        return bool(self._buffer.get_num_of_transitions() > self._cfg.batch_size)
+
+    def _update(self, budget: int, keep_going: KeepGoing) -> int:
+        interval = self._reanalyze_interval(budget)
+        for done in range(budget):
+            if not keep_going():
+                return done
+            if interval and done % interval == 0:
+                self._reanalyze()
+            self._update_once()
+            self._account.pay(1)
+        return budget
+
+    def _update_once(self) -> None:
+        train_data = self._buffer.sample(self._cfg.batch_size, self._policy)
+        if self._cfg.get('use_wandb', False):
+            self._policy.set_train_iter_env_step(self.train_iter, self._env_step)
+        train_data.append(self.train_iter)
+        log_vars = self._learner.train(train_data, self._env_step)
+        if self._cfg.use_priority:
+            self._update_priority(train_data, log_vars[0])
+
+    def _update_priority(self, train_data: Any, log_vars: Any) -> None:
+        if 'value_priority_orig' in log_vars:
+            self._buffer.update_priority(train_data, log_vars['value_priority_orig'])
+        elif not self._warned_priority:
+            self._warned_priority = True
+            logger.warning(
+                'use_priority: this LightZero learner reports no new priorities; those given at collection are kept'
+            )
+
+    def _round_trained(self, updates: int) -> RoundResult:
+        self._trained_rounds += 1
+        self._policy.recompute_pos_emb_diff_and_clear_cache()
+        return RoundResult(updates=updates, sufficient=True)
+
+    # ---------------------------------------------------------------- reanalyze
+
+    def _reanalyze_interval(self, budget: int) -> int:
+        """Updates between two reanalyzes inside a round; 0 for none. A frequency below 1 counts in rounds instead."""
+        frequency = self._cfg.get('buffer_reanalyze_freq', 0)
+        return max(1, budget // frequency) if frequency >= 1 else 0
+
+    def _reanalyze_between_rounds(self) -> None:
+        frequency = self._cfg.get('buffer_reanalyze_freq', 0)
+        if 0 < frequency < 1 and self._trained_rounds > 0 and self._trained_rounds % int(1 / frequency) == 0:
+            self._reanalyze()
+
+    def _reanalyze(self) -> None:
+        size = self._cfg.reanalyze_batch_size
+        sequences = self._buffer.get_num_of_transitions() // self._cfg.num_unroll_steps
+        if sequences > int(size / self._cfg.reanalyze_partition):
+            self._buffer.reanalyze_buffer(size, self._policy)
+            logger.info('reanalyzed %d sequences of the buffer', size)

@@ -1,0 +1,107 @@
+"""Policies of the roles, and how weights get out of one and into another."""
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any, ContextManager, Dict, Optional
+
+import torch
+from ding.policy import create_policy
+from lzero.policy import InverseScalarTransform
+
+from ..core.errors import ConfigError
+from ..core.weights import WeightSnapshot
+
+COMPILED_PREFIX = '_orig_mod.'  # torch.compile wraps the learner's module, and its name shows in the keys
+
+
+def export_weights(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
+    """A copy on the CPU that later updates do not touch, under the names of the plain module."""
+    return {_plain(key): tensor.detach().to('cpu', copy=True) for key, tensor in module.state_dict().items()}
+
+
+def export_learner_state(policy: Any, train_iter: int, env_step: int) -> Dict[str, Any]:
+    """All of the learner's state, copied, in the form of a LightZero checkpoint."""
+    state: Dict[str, Any] = _copied(policy.learn_mode.state_dict())
+    state.update(last_iter=train_iter, last_step=env_step)
+    return state
+
+
+def _plain(key: str) -> str:
+    return key[len(COMPILED_PREFIX):] if key.startswith(COMPILED_PREFIX) else key
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to('cpu', copy=True)
+    if isinstance(value, dict):
+        return type(value)((key, _copied(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(item) for item in value)
+    return copy.deepcopy(value)
+
+
+class SharedPolicy:
+    """The learner's own policy, lent to another role while the learner waits. There is nothing to load."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.policy_cfg = policy.cfg
+
+    def load(self, snapshot: WeightSnapshot) -> None:
+        pass
+
+
+class RolePolicy:
+    """A policy of a role's own, on a device of its own, which works with one snapshot at a time.
+
+    LightZero's learn, collect and eval models are one module that also holds the search caches, so roles that work at
+    the same time cannot share it.
+    """
+
+    def __init__(self, policy_cfg: Any, field: str, device: str, model: Optional[torch.nn.Module] = None) -> None:
+        self.policy_cfg = copy.deepcopy(policy_cfg)
+        self.policy_cfg.device = device
+        self.policy_cfg.cuda = device != 'cpu'
+        self.policy_cfg.model.world_model_cfg.device = device
+        with on_device(device):
+            # The field `learn` would add an optimizer and a target model; all it has that searching needs is this:
+            self.policy = create_policy(self.policy_cfg, model=model, enable_field=[field])
+            self.policy.inverse_scalar_transform_handle = InverseScalarTransform(
+                self.policy_cfg.model.support_scale, device, self.policy_cfg.model.categorical_distribution
+            )
+        self._loaded: Optional[int] = None
+
+    def load(self, snapshot: WeightSnapshot) -> None:
+        """Take over the weights and forget what the old ones left in the caches. Costs nothing for a known version."""
+        if snapshot.policy_version == self._loaded:
+            return
+        model = self.policy._model
+        model.load_state_dict(snapshot.weights)
+        if not self.policy_cfg.model.world_model_cfg.rotary_emb:
+            model.world_model.precompute_pos_emb_diff_kv()
+        model.world_model.clear_caches()
+        self._loaded = snapshot.policy_version
+
+
+def model_for(device: str, model: Optional[torch.nn.Module]) -> Optional[torch.nn.Module]:
+    """A copy of a user's model for a role on `device`, before the learner takes the original."""
+    if model is None:
+        return None
+    duplicate = copy.deepcopy(model).to(device)
+    for module in duplicate.modules():
+        if isinstance(getattr(module, 'device', None), torch.device):
+            setattr(module, 'device', torch.device(device))  # noqa: B010  a plain attribute, not a submodule
+    return duplicate
+
+
+def check_device(name: str, device: str) -> None:
+    if device != 'cpu' and not torch.cuda.is_available():
+        raise ConfigError(f"{name} must be 'cpu' where torch sees no CUDA device, got {device!r}")
+    if ':' in device and int(device.split(':')[1]) >= torch.cuda.device_count():
+        raise ConfigError(f'{name} must name one of {torch.cuda.device_count()} CUDA devices, got {device!r}')
+
+
+def on_device(device: str) -> ContextManager[Any]:
+    """Makes a bare 'cuda', which is what LightZero asks for, mean `device` in the calling thread."""
+    return torch.cuda.device(device) if device.startswith('cuda:') else contextlib.nullcontext()

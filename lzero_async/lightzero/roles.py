@@ -1,0 +1,67 @@
+"""What a role's thread needs around its work: torch threads, a device and a random stream of its own."""
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
+
+import numpy as np
+import torch
+
+from ..core.config import AsyncConfig
+from . import random_streams
+from .policies import on_device
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def role_contexts(settings: AsyncConfig, seed: int, learner_device: str) -> Callable[[str], ContextManager[Any]]:
+    """The context for each role's thread, by the role's name (`collector-0`, `learner`, `evaluator`)."""
+    # Collect and train share the cores; the evaluator works now and then, beside both.
+    share = max(1, available_cores() // 2)
+    threads = {
+        'collector': settings.collector_threads or share,
+        'learner': settings.learner_threads or share,
+        'evaluator': settings.evaluator_threads or 1,
+    }
+    devices = {
+        'collector': settings.collector_device,
+        'learner': learner_device,
+        'evaluator': settings.evaluator_device,
+    }
+    streams: Dict[str, np.random.RandomState] = {}
+
+    @contextlib.contextmanager
+    def role_context(role: str) -> Iterator[None]:
+        kind = role.split('-')[0]
+        stream = streams.setdefault(role, random_streams.role_stream(seed, role))
+        with torch_threads(threads[kind]), on_device(devices[kind]), random_streams.drawing_from(stream):
+            yield
+
+    return role_context
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Set the calling thread's torch threads, for a while. torch keeps this number per thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def switch_interval(seconds: Optional[float]) -> Iterator[None]:
+    """How long a thread may keep the GIL from another that wants it, for a while."""
+    before = sys.getswitchinterval()
+    if seconds is not None:
+        sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

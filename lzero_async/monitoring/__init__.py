@@ -1,0 +1,1 @@
+"""What a run tells while it goes: TensorBoard curves, async_summary.json, the terminal."""

@@ -1,0 +1,92 @@
+"""RunMonitor: observes a run, draws its curves, and can say at any moment how it stands."""
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Optional
+
+from ..core.config import AsyncConfig
+from ..core.coordinator import AsyncTrainingCoordinator
+from ..core.protocols import Evaluation, RoundRecord
+from .report import RunReport
+from .tensorboard import AsyncCurves
+
+logger = logging.getLogger(__name__)
+
+
+class RunMonitor:
+    """`core.protocols.Observer`. The learner's and the evaluator's thread tell, any thread may ask for a report."""
+
+    def __init__(
+        self, coordinator: AsyncTrainingCoordinator, tb_logger: Any, settings: AsyncConfig, exp_name: str
+    ) -> None:
+        self._coordinator = coordinator
+        self._curves = AsyncCurves(tb_logger)
+        self._round_level = logging.INFO if settings.enable_async_debug_log else logging.DEBUG
+        self._exp_name = exp_name
+        # Guards all that follows.
+        self._lock = threading.Lock()
+        self._last_round: Optional[RoundRecord] = None
+        self._rounds = 0
+        self._updates = 0
+        self._lag_sum = 0
+        self._staleness_sum = 0
+        self._max_staleness = 0
+        self._last_evaluation: Optional[Evaluation] = None
+        self._best_evaluation: Optional[Evaluation] = None
+        self._ended_by: Optional[str] = None
+        self._error: Optional[str] = None
+
+    def on_round(self, record: RoundRecord) -> None:
+        with self._lock:
+            self._last_round = record
+            self._rounds += 1
+            self._updates += record.updates
+            self._lag_sum += record.lag
+            self._staleness_sum += record.staleness
+            self._max_staleness = max(self._max_staleness, record.staleness)
+            mean_staleness, max_staleness = self._staleness_sum / self._rounds, self._max_staleness
+        self._curves.draw(record, mean_staleness, max_staleness)
+        logger.log(
+            self._round_level,
+            'round %d: train_iter=%d env_step=%d updates=%d lag=%d staleness=%d sample_age=%.2fs queue_size=%d',
+            record.round, record.train_iter, record.env_step, record.updates, record.lag, record.staleness,
+            record.sample_age, record.queue_size,
+        )
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        with self._lock:
+            self._last_evaluation = evaluation
+            if evaluation.is_best:
+                self._best_evaluation = evaluation
+        logger.info(
+            'evaluation of policy_version %d: reward %.2f%s',
+            evaluation.policy_version, evaluation.reward_mean, ' (best)' if evaluation.is_best else '',
+        )
+
+    def ended(self, ended_by: str, error: Optional[str] = None) -> None:
+        with self._lock:
+            self._ended_by, self._error = ended_by, error
+        if error is None:
+            logger.info('the run ended by %s', ended_by)
+        else:
+            logger.error('the run ended by %s: %s', ended_by, error)
+
+    def report(self) -> RunReport:
+        statistics, activity = self._coordinator.get_statistics(), self._coordinator.activity()
+        with self._lock:
+            rounds = max(1, self._rounds)
+            return RunReport(
+                exp_name=self._exp_name,
+                ended_by=self._ended_by,
+                error=self._error,
+                last_round=self._last_round,
+                statistics=statistics,
+                activity=activity,
+                mean_lag=self._lag_sum / rounds,
+                mean_staleness=self._staleness_sum / rounds,
+                max_staleness=self._max_staleness,
+                updates=self._updates,
+                last_evaluation=self._last_evaluation,
+                best_evaluation=self._best_evaluation,
+            )

@@ -1,0 +1,101 @@
+"""What a person sees: one live table in a terminal, a line now and then elsewhere, and a table at the end."""
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator, Optional, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from ..core.protocols import Evaluation
+from .report import RunReport
+
+
+class TerminalView:
+    """Writes to the stream it is given, not to sys.stdout, which the host's noise is kept from during a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = Console(file=stream)
+        self._live: Optional[Live] = None
+
+    @property
+    def is_live(self) -> bool:
+        return self._console.is_terminal
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Keep a live table on screen for a while, where there is a screen."""
+        if not self.is_live:
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as self._live:
+            yield
+        self._live = None
+
+    def update(self, report: RunReport) -> None:
+        if self._live is not None:
+            self._live.update(progress_table(report), refresh=True)
+        else:
+            self._console.print(progress_line(report), highlight=False, markup=False, soft_wrap=True)
+
+    def finish(self, report: RunReport) -> None:
+        self._console.print(final_table(report))
+
+
+def progress_line(report: RunReport) -> str:
+    last = report.last_round
+    return (
+        f'[{report.activity.elapsed:6.1f}s] round {report.statistics["train_count"]}, env steps {report.env_steps}, '
+        f'updates {report.updates}, lag {report.statistics["collect_train_lag"]}/'
+        f'{report.statistics["off_policy_degree"]}, staleness {last.staleness if last else 0}, '
+        f'overlap {report.activity.overlap_ratio:.0%}, reward {_reward(report.last_evaluation)}'
+    )
+
+
+def progress_table(report: RunReport) -> Table:
+    table = Table(title=f'lzero-async, {report.exp_name}', title_justify='left', show_header=False)
+    statistics, activity = report.statistics, report.activity
+    for role, kind in (('collector', 'collect'), ('learner', 'train'), ('evaluator', 'eval')):
+        table.add_row(
+            role, f'{statistics[kind + "_count"]} done', f'{1 - activity.idle_ratio(kind):4.0%} busy',
+            f'{statistics[kind + "_avg_time"]:.2f} s each',
+        )
+    table.add_row('progress', f'{report.env_steps} env steps', f'{report.updates} updates', f'{activity.elapsed:.0f} s')
+    table.add_row(
+        'off-policy', f'lag {statistics["collect_train_lag"]} of {statistics["off_policy_degree"]}',
+        f'staleness {report.mean_staleness:.2f} mean, {report.max_staleness} max',
+        f'{activity.overlap_ratio:.0%} overlap',
+    )
+    table.add_row('reward', _reward(report.last_evaluation), f'best {_reward(report.best_evaluation)}', '')
+    return table
+
+
+def final_table(report: RunReport) -> Table:
+    table = Table(title='lzero-async', title_justify='left', show_header=False)
+    rows = {
+        'ended by': report.ended_by or 'still running',
+        'mode': f'{report.statistics["mode"]}, off_policy_degree {report.statistics["off_policy_degree"]}',
+        'wall time': f'{report.activity.elapsed:.1f} s',
+        'env steps': f'{report.env_steps} ({report.env_steps_per_s:.1f} per s)',
+        'updates': f'{report.updates} ({report.updates_per_s:.1f} per s)',
+        'rounds': str(report.statistics['train_count']),
+        'collect and train at the same time': f'{report.activity.overlap_ratio:.0%} of the time',
+        'lag': f'mean {report.mean_lag:.2f}, max {report.statistics["max_lag"]} rounds',
+        'staleness': f'mean {report.mean_staleness:.2f}, max {report.max_staleness} rounds',
+        'evaluation reward': f'last {_reward(report.last_evaluation)}, best {_reward(report.best_evaluation)}',
+        'checkpoints': f'{report.exp_name}/ckpt',
+        'TensorBoard and logs': f'{report.exp_name}/log',
+        'summary': f'{report.exp_name}/async_summary.json',
+    }
+    if report.error:
+        rows['error'] = report.error
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _reward(evaluation: Optional[Evaluation]) -> str:
+    if evaluation is None:
+        return 'none yet'
+    return f'{evaluation.reward_mean:.1f} (policy_version {evaluation.policy_version})'

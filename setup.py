@@ -1,0 +1,47 @@
+import pathlib
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+version = {}
+exec((HERE / 'lzero_async' / 'version.py').read_text(encoding='utf-8'), version)
+
+setup(
+    name='lzero-async',
+    version=version['__version__'],
+    description='Asynchronous training for LightZero: collect, train and evaluate at the same time, with bounded lag',
+    long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    python_requires='>=3.8,<3.12',
+    packages=find_packages(include=['lzero_async', 'lzero_async.*']),
+    package_data={'lzero_async': ['py.typed']},
+    install_requires=[
+        'DI-engine>=0.5.3',
+        'easydict',
+        'lightzero==0.2.0',
+        'numpy<2',
+        'psutil',
+        'pympler',
+        'rich',
+        'tensorboard',
+        'torch>=2.0',
+    ],
+    extras_require={
+        'ray': ['ray>=2.9'],
+        'priorzero': [
+            'accelerate',
+            'gguf',
+            'jericho',
+            'peft',
+            'tokenizers',
+            'transformers<5',
+        ],
+        'dev': ['hypothesis', 'mypy', 'pytest', 'pytest-timeout', 'ruff'],
+    },
+    entry_points={'console_scripts': ['lzero-async = lzero_async.entry.cli:main']},
+    classifiers=[
+        'Programming Language :: Python :: 3',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+)
