@@ -29,6 +29,7 @@ def main() -> None:
     else:
         train = train_unizero_segment_async
         config.policy.off_policy_degree = int(variant)
+    config.policy.update(json.loads(os.environ.get('BENCH_POLICY', '{}')))
     os.chdir(folder)
     config.exp_name = f'run_{variant}_{os.getpid()}'
 

@@ -44,6 +44,12 @@ class AsyncConfig:
     )
     collector_threads: Optional[int] = _setting(None, optional(integer(1)), 'torch threads of the collector.')
     evaluator_threads: Optional[int] = _setting(None, optional(integer(1)), 'torch threads of the evaluator.')
+    accelerate: bool = _setting(
+        True,
+        boolean,
+        'Where roles overlap, search with scripted functions and compute targets with numpy: the same results in '
+        'fewer steps. False: LightZero\'s own code.',
+    )
     switch_interval_s: Optional[float] = _setting(
         0.0005,
         optional(number(0.0, exclusive=True)),

@@ -20,7 +20,7 @@ from ..core.updates import UpdateAccount
 from .collect import LightZeroCollector
 from .evaluate import LightZeroEvaluator
 from .learn import LightZeroLearner
-from .policies import RolePolicy, SharedPolicy, check_device, model_for
+from .policies import RolePolicy, SharedPolicy, check_device
 from .random_streams import role_seed
 from .run_config import RunConfig
 
@@ -73,8 +73,6 @@ def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path
     collector_env, evaluator_env = _make_envs(cfg, serial)
     set_pkg_seed(cfg.seed, use_cuda=torch.cuda.is_available())
 
-    collector_model = None if serial else model_for(settings.collector_device, model)
-    evaluator_model = None if shared_evaluator else model_for(settings.evaluator_device, model)
     policy = create_policy(cfg.policy, model=model, enable_field=['learn', 'collect', 'eval'])
     if model_path is not None:
         logger.info('loading %s', model_path)
@@ -86,19 +84,17 @@ def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path
         cfg,
         policy,
         host_learner,
-        run.family.make_buffer(cfg.policy),
+        run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial),
         tb_logger,
         UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
         copies_weights=not shared_evaluator,
     )
     collector_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
     evaluator_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
-    # Fresh modules draw from torch's global stream, which is the learner's.
-    with torch.random.fork_rng():
-        if not serial:
-            collector_seat = RolePolicy(cfg.policy, 'collect', settings.collector_device, collector_model)
-        if not shared_evaluator:
-            evaluator_seat = RolePolicy(cfg.policy, 'eval', settings.evaluator_device, evaluator_model)
+    if not serial:
+        collector_seat = RolePolicy(policy, 'collect', settings.collector_device, settings.accelerate)
+    if not shared_evaluator:
+        evaluator_seat = RolePolicy(policy, 'eval', settings.evaluator_device, settings.accelerate)
     collector = LightZeroCollector(collector_seat, collector_env, tb_logger, cfg.exp_name)
     evaluator = LightZeroEvaluator(cfg, evaluator_seat, evaluator_env, tb_logger, host_learner.save_checkpoint)
     host_learner.call_hook('before_run')

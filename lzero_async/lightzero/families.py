@@ -12,18 +12,23 @@ class Family:
     policy_type: str
     buffer_class: str
     """Its GameBuffer, a name in `lzero.mcts`."""
+    has_vector_targets: bool
 
-    def make_buffer(self, policy_cfg: Any) -> Any:
+    def make_buffer(self, policy_cfg: Any, accelerate: bool) -> Any:
         import lzero.mcts
 
+        if accelerate and self.has_vector_targets:
+            from .vector_targets import VectorTargetsBuffer
+
+            return VectorTargetsBuffer(policy_cfg)
         return getattr(lzero.mcts, self.buffer_class)(policy_cfg)
 
 
 FAMILIES = {
     family.policy_type: family
     for family in (
-        Family('unizero', 'UniZeroGameBuffer'),
-        Family('sampled_unizero', 'SampledUniZeroGameBuffer'),
+        Family('unizero', 'UniZeroGameBuffer', has_vector_targets=True),
+        Family('sampled_unizero', 'SampledUniZeroGameBuffer', has_vector_targets=False),
     )
 }
 

@@ -61,6 +61,9 @@ def captured() -> Iterator[HostLog]:
     handler.setFormatter(LINE)
     root = logging.getLogger()
     level_before, handlers_before = root.level, list(root.handlers)
+    own_of_host = [one for one in handlers_before if type(one).__module__.split('.')[0] in HOST_PACKAGES]
+    for one in own_of_host:
+        root.removeHandler(one)
     not_from_host = _NotFromHost()
     for installed in handlers_before:
         installed.addFilter(not_from_host)
@@ -75,6 +78,8 @@ def captured() -> Iterator[HostLog]:
         # Whatever the host added would keep writing to our stream after it is closed.
         for added in [one for one in root.handlers if one not in handlers_before]:
             root.removeHandler(added)
+        for one in own_of_host:
+            root.addHandler(one)
         root.setLevel(level_before)
         log.close()
 

@@ -11,6 +11,7 @@ from lzero.policy import InverseScalarTransform
 
 from ..core.errors import ConfigError
 from ..core.weights import WeightSnapshot
+from .scripted_search import use_scripted_search
 
 COMPILED_PREFIX = '_orig_mod.'  # torch.compile wraps the learner's module, and its name shows in the keys
 
@@ -59,17 +60,21 @@ class RolePolicy:
     the same time cannot share it.
     """
 
-    def __init__(self, policy_cfg: Any, field: str, device: str, model: Optional[torch.nn.Module] = None) -> None:
-        self.policy_cfg = copy.deepcopy(policy_cfg)
+    def __init__(self, learner_policy: Any, field: str, device: str, accelerate: bool) -> None:
+        self.policy_cfg = copy.deepcopy(learner_policy.cfg)
         self.policy_cfg.device = device
         self.policy_cfg.cuda = device != 'cpu'
         self.policy_cfg.model.world_model_cfg.device = device
         with on_device(device):
             # The field `learn` would add an optimizer and a target model; all it has that searching needs is this:
-            self.policy = create_policy(self.policy_cfg, model=model, enable_field=[field])
+            self.policy = create_policy(
+                self.policy_cfg, model=_copied_model(learner_policy, device), enable_field=[field]
+            )
             self.policy.inverse_scalar_transform_handle = InverseScalarTransform(
                 self.policy_cfg.model.support_scale, device, self.policy_cfg.model.categorical_distribution
             )
+        if accelerate:
+            use_scripted_search(self.policy, field)
         self._loaded: Optional[int] = None
 
     def load(self, snapshot: WeightSnapshot) -> None:
@@ -84,11 +89,10 @@ class RolePolicy:
         self._loaded = snapshot.policy_version
 
 
-def model_for(device: str, model: Optional[torch.nn.Module]) -> Optional[torch.nn.Module]:
-    """A copy of a user's model for a role on `device`, before the learner takes the original."""
-    if model is None:
-        return None
-    duplicate = copy.deepcopy(model).to(device)
+def _copied_model(learner_policy: Any, device: str) -> torch.nn.Module:
+    """The learner's module, copied to `device`: faster than making one anew, and true to a model of the user's own."""
+    model = learner_policy._model
+    duplicate: torch.nn.Module = copy.deepcopy(getattr(model, '_orig_mod', model)).to(device)
     for module in duplicate.modules():
         if isinstance(getattr(module, 'device', None), torch.device):
             setattr(module, 'device', torch.device(device))  # noqa: B010  a plain attribute, not a submodule
