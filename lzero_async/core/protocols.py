@@ -27,7 +27,7 @@ class RoundResult:
 
 
 class Learner(Protocol):
-    """Called from the learner's thread only."""
+    """Called from the learner's thread only, but for the two counts, which any thread may read."""
 
     @property
     def train_iter(self) -> int: ...

@@ -78,7 +78,7 @@ def _run_async(
             cfg.policy.batch_size,
             max_train_ahead=settings.max_train_ahead,
         )
-        monitor = RunMonitor(coordinator, parts.tb_logger, settings, cfg.exp_name)
+        monitor = RunMonitor(coordinator, parts.learner, parts.tb_logger, settings, cfg.exp_name)
         trainer = AsyncTrainer(
             coordinator,
             parts.collectors,

@@ -1,6 +1,7 @@
 """How much memory the buffer holds, counted as segments come and go instead of by walking it."""
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Any, Deque
 
@@ -9,6 +10,7 @@ import psutil
 from pympler.asizeof import asizeof
 
 MEGABYTE = 1024 * 1024
+ARRAY_HEADER = sys.getsizeof(np.empty(0))
 
 
 class BufferMemory:
@@ -24,15 +26,13 @@ class BufferMemory:
 
     def update(self) -> int:
         """Account for what was pushed and removed since the last call; returns the bytes held now."""
-        segments = self._buffer.game_segment_buffer
         removed = self._buffer.base_idx - self._removed
         self._removed = self._buffer.base_idx
-        known = len(self._sizes)
-        for segment in segments[max(0, known - removed):]:
+        for _ in range(min(removed, len(self._sizes))):  # others came and went between two calls
+            self._bytes -= self._sizes.popleft()
+        for segment in self._buffer.game_segment_buffer[len(self._sizes):]:
             self._sizes.append(segment_bytes(segment))
             self._bytes += self._sizes[-1]
-        for _ in range(removed):
-            self._bytes -= self._sizes.popleft()
         return self._bytes
 
     def log(self, train_iter: int) -> None:
@@ -50,7 +50,10 @@ class BufferMemory:
 
 def segment_bytes(segment: Any) -> int:
     """Bytes of one GameSegment: its arrays, and the little else that is its own (the action space is shared)."""
-    own = [value for name, value in vars(segment).items() if name != 'action_space']
-    arrays = [value for value in own if isinstance(value, np.ndarray) and not value.dtype.hasobject]
-    rest = [value for value in own if not isinstance(value, np.ndarray) or value.dtype.hasobject]
-    return sum(array.nbytes for array in arrays) + sum(int(asizeof(value)) for value in rest)
+    total = sys.getsizeof(segment) + sys.getsizeof(vars(segment))
+    for name, value in vars(segment).items():
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            total += value.nbytes + ARRAY_HEADER
+        elif name != 'action_space':
+            total += int(asizeof(value))
+    return total

@@ -89,10 +89,12 @@ class _CachedTransformer:
     def _positions(self, start_pos: Any, sequences: Tensor) -> Optional[Tensor]:
         """The first position of each sequence, in the two forms that searching uses; None for any other."""
         if isinstance(start_pos, (int, np.integer)):
-            return torch.full((sequences.shape[0],), int(start_pos), device=sequences.device)
-        if isinstance(start_pos, list) and isinstance(start_pos[0], (int, np.integer)):
-            return torch.tensor([int(position) for position in start_pos], device=sequences.device)
-        return None
+            start_pos = [start_pos] * sequences.shape[0]
+        if not isinstance(start_pos, list) or not isinstance(start_pos[0], (int, np.integer)):
+            return None
+        # The host wraps around at max_seq_len; an action before the first observation is at position -1.
+        longest = self._transformer.config.max_seq_len
+        return torch.tensor([int(position) % longest for position in start_pos], device=sequences.device)
 
 
 @torch.jit.script
@@ -113,7 +115,7 @@ def cached_pass(
     end = size + tokens
     rotation: Optional[Tensor] = None
     if frequencies is not None and positions is not None:
-        index = (positions % frequencies.shape[0]).unsqueeze(1) + torch.arange(tokens, device=x.device)
+        index = positions.unsqueeze(1) + torch.arange(tokens, device=x.device)
         rotation = frequencies[index].unsqueeze(1)
     hidden = mask[size:end, :end] == 0
     for layer in range(len(keys)):

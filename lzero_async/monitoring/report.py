@@ -21,13 +21,11 @@ class RunReport:
     mean_lag: float
     mean_staleness: float
     max_staleness: int
+    env_steps: int
     updates: int
+    """Of the learner, those of an unfinished round included."""
     last_evaluation: Optional[Evaluation]
     best_evaluation: Optional[Evaluation]
-
-    @property
-    def env_steps(self) -> int:
-        return self.last_round.env_step if self.last_round else 0
 
     @property
     def env_steps_per_s(self) -> float:
@@ -47,7 +45,6 @@ class RunReport:
             'env_steps': self.env_steps,
             'updates': self.updates,
             'rounds': self.statistics['train_count'],
-            'policy_version': self.last_round.policy_version if self.last_round else 0,
             'wall_time': self.activity.elapsed,
             'collect_wall_time': self.activity.busy['collect'],
             'train_wall_time': self.activity.busy['train'],

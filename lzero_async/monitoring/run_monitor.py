@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from ..core.config import AsyncConfig
 from ..core.coordinator import AsyncTrainingCoordinator
-from ..core.protocols import Evaluation, RoundRecord
+from ..core.protocols import Evaluation, Learner, RoundRecord
 from .report import RunReport
 from .tensorboard import AsyncCurves
 
@@ -18,9 +18,11 @@ class RunMonitor:
     """`core.protocols.Observer`. The learner's and the evaluator's thread tell, any thread may ask for a report."""
 
     def __init__(
-        self, coordinator: AsyncTrainingCoordinator, tb_logger: Any, settings: AsyncConfig, exp_name: str
+        self, coordinator: AsyncTrainingCoordinator, learner: Learner, tb_logger: Any, settings: AsyncConfig,
+        exp_name: str,
     ) -> None:
         self._coordinator = coordinator
+        self._learner = learner
         self._curves = AsyncCurves(tb_logger)
         self._round_level = logging.INFO if settings.enable_async_debug_log else logging.DEBUG
         self._exp_name = exp_name
@@ -28,7 +30,6 @@ class RunMonitor:
         self._lock = threading.Lock()
         self._last_round: Optional[RoundRecord] = None
         self._rounds = 0
-        self._updates = 0
         self._lag_sum = 0
         self._staleness_sum = 0
         self._max_staleness = 0
@@ -41,7 +42,6 @@ class RunMonitor:
         with self._lock:
             self._last_round = record
             self._rounds += 1
-            self._updates += record.updates
             self._lag_sum += record.lag
             self._staleness_sum += record.staleness
             self._max_staleness = max(self._max_staleness, record.staleness)
@@ -86,7 +86,8 @@ class RunMonitor:
                 mean_lag=self._lag_sum / rounds,
                 mean_staleness=self._staleness_sum / rounds,
                 max_staleness=self._max_staleness,
-                updates=self._updates,
+                env_steps=self._learner.env_step,
+                updates=self._learner.train_iter,
                 last_evaluation=self._last_evaluation,
                 best_evaluation=self._best_evaluation,
             )

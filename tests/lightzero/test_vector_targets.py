@@ -46,7 +46,7 @@ def test_batches_are_identical(filled, seed):
 
 @pytest.mark.parametrize('change', [{'td_steps': 1}, {'td_steps': 12}, {'num_unroll_steps': 9}])
 def test_other_horizons(filled, change):
-    cfg, policy, (stock, vector) = filled
+    cfg, _, (stock, vector) = filled
     before = {key: cfg.policy[key] for key in change}
     for buffer in (stock, vector):
         buffer._cfg.update(change)

@@ -1,0 +1,77 @@
+"""The command, and a zoo config run as a script, as a user meets them."""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+from small_configs import ZOO
+
+from lzero_async.core.config import AsyncConfig
+from lzero_async.entry.cli import main
+
+CONFIG = ZOO / 'cartpole_unizero_segment_async_config.py'
+
+
+def test_settings_lists_every_setting(capsys):
+    assert main(['settings']) == 0
+    printed = capsys.readouterr().out
+    for name in AsyncConfig.names():
+        assert f'{name} = ' in printed
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (['train', 'nowhere.py'], "config must be an existing Python file, got 'nowhere.py'"),
+    (['train', __file__], 'got no main_config and create_config in'),
+    (['train', str(CONFIG), '--off-policy-degree', '-5'], 'off_policy_degree must be >= -1, got -5'),
+    (['train', str(CONFIG), '--model-path', 'nowhere'], "model_path must be an existing file, got 'nowhere'"),
+])
+def test_refusals_are_one_line_and_code_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error and '\n' not in error
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(['--version'])
+    assert capsys.readouterr().out.startswith('lzero-async ')
+
+
+@pytest.fixture
+def script(tmp_path):
+    """The zoo config as a running script; killed if a test leaves it running."""
+    process = subprocess.Popen(
+        [sys.executable, CONFIG, '--off-policy-degree', '4', '--max-env-step', '100000', '--exp-name', 'run'],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_ctrl_c_ends_in_order_with_130(script, tmp_path):
+    for line in script.stdout:
+        if 'round ' in line and 'round 0' not in line:
+            break
+    script.send_signal(signal.SIGINT)
+    rest, _ = script.communicate(timeout=60)
+    assert script.returncode == 130, rest
+    assert 'interrupt' in rest and 'staleness' in rest and 'Traceback' not in rest
+    summary = json.loads((tmp_path / 'run' / 'async_summary.json').read_text())
+    assert summary['ended_by'] == 'interrupt'
+    assert list(pathlib.Path(tmp_path / 'run' / 'ckpt').glob('iteration_*.pth.tar'))
+
+
+def test_script_to_its_end(tmp_path):
+    done = subprocess.run(
+        [sys.executable, CONFIG, '--off-policy-degree', '0', '--no-async-eval', '--max-env-step', '100',
+         '--exp-name', 'run'],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    for row in ('wall time', 'env steps', 'updates', 'at the same time', 'lag', 'staleness', 'evaluation reward',
+                'run/ckpt', 'run/log'):
+        assert row in done.stdout
+    assert len(done.stdout.splitlines()) < 60, 'the host is quiet'

@@ -1,0 +1,72 @@
+"""What cannot work is refused before anything starts, in words that name the field, the rule and the value."""
+import pathlib
+
+import pytest
+import torch
+from small_configs import cartpole
+
+from lzero_async import ConfigError, train_unizero_segment_async
+
+REFUSED = [
+    ({'off_policy_degree': True}, "off_policy_degree must be an int >= -1, got True"),
+    ({'off_policy_degree': 1.5}, "off_policy_degree must be an int >= -1, got 1.5"),
+    ({'off_policy_degree': '2'}, "off_policy_degree must be an int >= -1, got '2'"),
+    ({'off_policy_degree': -2}, "off_policy_degree must be >= -1, got -2"),
+    ({'off_policy_degre': 2}, "policy.off_policy_degre .*did you mean off_policy_degree"),
+    ({'enable_async_evl': True}, "policy.enable_async_evl .*did you mean enable_async_eval"),
+    ({'data_queue_size': 0}, "data_queue_size must be >= 1, got 0"),
+    ({'max_train_ahead': 1}, "max_train_ahead must be 0 when off_policy_degree is 0"),
+    ({'collector_device': 'gpu'}, "collector_device must be 'cpu', 'cuda' or 'cuda:N', got 'gpu'"),
+    ({'multi_gpu': True}, "policy.multi_gpu must be False"),
+    ({'num_segments': 2}, r"policy.num_segments must equal collector_env_num \(3\), got 2"),
+    ({'buffer_reanalyze_freq': -1}, "policy.buffer_reanalyze_freq must be >= 0, got -1"),
+]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not list(pathlib.Path().iterdir()), 'a refused run left something behind'
+
+
+@pytest.mark.parametrize('policy, message', REFUSED, ids=lambda value: str(value)[:40])
+def test_settings(policy, message):
+    with pytest.raises(ConfigError, match=message):
+        train_unizero_segment_async(cartpole('run', **{'off_policy_degree': 0, **policy}))
+
+
+def test_missing_reanalyze_settings():
+    main, create = cartpole('run')
+    del main.policy['reanalyze_partition']
+    with pytest.raises(ConfigError, match=r'policy\.reanalyze_partition must be set'):
+        train_unizero_segment_async([main, create])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a CUDA device here')
+@pytest.mark.parametrize('field', ['collector_device', 'evaluator_device'])
+def test_devices_that_are_not_there(field):
+    with pytest.raises(ConfigError, match=f"{field} must be 'cpu' where torch sees no CUDA device, got 'cuda'"):
+        train_unizero_segment_async(cartpole('run', off_policy_degree=2, **{field: 'cuda'}))
+
+
+def test_unsupported_policy_lists_the_supported():
+    main, create = cartpole('run')
+    create.policy.type = 'muzero'
+    with pytest.raises(ConfigError, match="must be one of 'unizero', 'sampled_unizero', got 'muzero'"):
+        train_unizero_segment_async([main, create])
+
+
+@pytest.mark.parametrize('arguments, message', [
+    ({'max_env_step': -1}, 'max_env_step must be >= 0, got -1'),
+    ({'max_train_iter': 1.5}, 'max_train_iter must be an int >= 0, got 1.5'),
+    ({'model_path': 'nowhere.pth.tar'}, "model_path must be an existing file, got 'nowhere.pth.tar'"),
+])
+def test_arguments(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        train_unizero_segment_async(cartpole('run'), **arguments)
+
+
+def test_one_config_instead_of_two():
+    with pytest.raises(ConfigError, match='input_cfg must be'):
+        train_unizero_segment_async(cartpole('run')[0])
