@@ -33,13 +33,20 @@ def number(minimum: float, exclusive: bool = False) -> Check:
     rule = f'{">" if exclusive else ">="} {minimum:g}'
 
     def check(name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not _is_finite(value):
             _refuse(name, f'a finite number {rule}', value)
         if value < minimum or (exclusive and value == minimum):
             _refuse(name, rule, value)
         return float(value)
 
     return check
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no float holds
+        return False
 
 
 def boolean(name: str, value: Any) -> bool:

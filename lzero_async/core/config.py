@@ -78,7 +78,7 @@ class AsyncConfig:
         """Build from a mapping that holds settings of lzero-async and nothing else."""
         for key in settings:
             if key not in cls.names():
-                raise ConfigError(_unknown(key, nearest(key, cls.names(), cutoff=0.5)))
+                raise ConfigError(_unknown(str(key), nearest(str(key), cls.names(), cutoff=0.5)))
         return cls(**settings)
 
     @classmethod

@@ -85,6 +85,10 @@ class AsyncTrainingCoordinator:
         return self._degree == 0
 
     @property
+    def max_train_ahead(self) -> Optional[int]:
+        return self._max_train_ahead
+
+    @property
     def collect_train_lag(self) -> int:
         with self._changed:
             return self._lag()
@@ -123,18 +127,27 @@ class AsyncTrainingCoordinator:
             if self._evaluator is None:
                 self._evaluator = ThreadPoolExecutor(max_workers=1, thread_name_prefix='lzero-async-evaluator')
             # A failure stays in the list until wait_for_eval() raises it; what ended well can go.
-            self._evals = [f for f in self._evals if not f.done() or f.exception() is not None]
+            self._evals = [f for f in self._evals if not f.done() or _has_failed(f)]
             future = self._evaluator.submit(self._run, 'eval', lambda: True, fn, None)
             self._evals.append(future)
             return future
 
     def wait_for_eval(self, timeout: Optional[float] = None) -> Any:
-        """Wait for the background evaluations asked for so far. Returns the last result, raises the first failure."""
+        """Wait for the background evaluations asked for so far, for at most `timeout` seconds in all.
+
+        Returns the last result, raises the first failure; what was not waited for can be waited for again.
+        """
         with self._changed:
-            waiting, self._evals = self._evals, []
+            waiting = list(self._evals)
+        give_up_at = None if timeout is None else time.monotonic() + timeout
         result = None
         for future in waiting:
-            result = future.result(timeout)
+            try:
+                if not future.cancelled():
+                    result = future.result(None if give_up_at is None else max(0.0, give_up_at - time.monotonic()))
+            finally:
+                if future.done():
+                    self._forget(future)
         return result
 
     @property
@@ -204,7 +217,11 @@ class AsyncTrainingCoordinator:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    # ---------------------------------------------------------------- inside; the lock is held in all but _run
+    # ---------------------------------------------------------------- inside; _forget and _run take the lock themselves
+
+    def _forget(self, future: 'Future[Any]') -> None:
+        with self._changed:
+            self._evals = [other for other in self._evals if other is not future]
 
     def _lag(self) -> int:
         return self._finished['collect'] - self._finished['train']
@@ -260,6 +277,10 @@ class AsyncTrainingCoordinator:
             f'train_count={self._finished["train"]}, collects in flight={self._in_flight["collect"]}, '
             f'off_policy_degree={self._degree}, max_train_ahead={self._max_train_ahead}'
         )
+
+
+def _has_failed(future: 'Future[Any]') -> bool:
+    return not future.cancelled() and future.exception() is not None
 
 
 def _call(fn: Callable[[], Any]) -> Any:

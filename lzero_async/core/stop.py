@@ -9,6 +9,7 @@ from typing import Optional
 class StopSignal:
     """The first reason to stop, and whether to finish what is owed. Any thread may call any member.
 
+    An interrupt replaces an earlier reason, since it leaves what that one would have finished.
     `request` ends a run in order: no new collects, owed rounds are trained. `abort` leaves them. `interrupt` is
     `abort` for a signal handler: it takes no lock, since the interrupted code may hold it.
     """
@@ -30,6 +31,10 @@ class StopSignal:
 
     def interrupt(self) -> None:
         self._interrupted = True
+
+    @property
+    def interrupted(self) -> bool:
+        return self._interrupted
 
     def keep_going(self) -> bool:
         """False once work in progress should be left where it is."""

@@ -2,14 +2,13 @@
 from __future__ import annotations
 
 import contextlib
-import queue as stdlib_queue
-import signal
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, List, Optional, Sequence
 
 from .coordinator import AsyncTrainingCoordinator
-from .errors import QueueClosed, RoleFailed, Stopped
+from .doorbell import Doorbell
+from .errors import ConfigError, QueueClosed, RoleFailed, Stopped
 from .protocols import Collector, Evaluator, Learner, Observer
 from .segment_queue import QueueStatistics, SegmentQueue
 from .segments import SegmentBatch
@@ -49,9 +48,12 @@ class AsyncTrainer:
         limits: RunLimits,
         *,
         data_queue_size: int = 10,
-        max_train_ahead: int = 0,
         role_context: RoleContext = lambda role: contextlib.nullcontext(),
     ) -> None:
+        if not collectors:
+            raise ConfigError('collectors must hold at least one collector, got none')
+        if coordinator.is_synchronous and len(collectors) > 1:
+            raise ConfigError(f'collectors must be one when off_policy_degree is 0, got {len(collectors)}')
         self._coordinator = coordinator
         self._role_context = role_context
         self._stop = StopSignal()
@@ -59,9 +61,7 @@ class AsyncTrainer:
         self._queue: 'SegmentQueue[SegmentBatch]' = SegmentQueue(data_queue_size)
         store = WeightStore(learner.snapshot(with_state=False))
         self._collectors = [CollectorLoop(c, coordinator, self._queue, store, self._stop) for c in collectors]
-        self._learner = LearnerLoop(
-            learner, coordinator, self._queue, store, limits, self._stop, observer, max_train_ahead
-        )
+        self._learner = LearnerLoop(learner, coordinator, self._queue, store, limits, self._stop, observer)
         self._evaluation = EvaluationSchedule(
             evaluator,
             coordinator,
@@ -72,12 +72,12 @@ class AsyncTrainer:
             on_failure=self._fail,
             on_stop_value=lambda: self.request_stop('stop_value'),
         )
-        # What the supervising thread reacts to. A SimpleQueue, since its put may be called from a signal handler.
-        self._inbox: 'stdlib_queue.SimpleQueue[str]' = stdlib_queue.SimpleQueue()
-        # Guards _failure and _collecting.
+        self._doorbell = Doorbell()
+        # Guards the three below.
         self._lock = threading.Lock()
         self._failure: Optional[RoleFailed] = None
         self._collecting = len(self._collectors)
+        self._running = 0
 
     def request_stop(self, reason: str = 'request_stop') -> None:
         """End the run in order: no new collects, owed rounds are trained. Any thread may ask; returns at once."""
@@ -90,14 +90,15 @@ class AsyncTrainer:
         The first Ctrl-C finishes the current update and ends the run; a second one raises KeyboardInterrupt at once.
         """
         try:
-            with _sigint_calls(self._on_sigint):
+            with self._doorbell.rung_by_ctrl_c(self._stop.interrupt):
                 if self._coordinator.is_synchronous:
                     self._run_serial()
                 else:
                     self._run_threads()
-        except KeyboardInterrupt:
+        except BaseException:  # a second Ctrl-C, or a serial role that calls sys.exit()
             self._abort('interrupt')
             raise
+        self._doorbell.close()
         self._coordinator.close()
         self._queue.discard()
         if self._failure is not None:
@@ -111,12 +112,12 @@ class AsyncTrainer:
     def _run_serial(self) -> None:
         collector = self._collectors[0]
         try:
-            while not self._stop.requested:
-                _as_role('collector', collector.step)
-                _as_role('learner', self._train_once)
-            self._evaluation.finish()
-        except Stopped:
-            pass
+            with contextlib.suppress(Stopped):
+                while not self._stop.requested:
+                    _as_role('collector', collector.step)
+                    _as_role('learner', self._train_once)
+            with contextlib.suppress(Stopped):
+                self._evaluation.finish()
         except RoleFailed as failure:
             self._fail(failure)
 
@@ -140,20 +141,22 @@ class AsyncTrainer:
                 daemon=True,
             )
         )
+        self._running = len(threads)
         for thread in threads:
             thread.start()
         self._supervise(threads)
 
     def _supervise(self, threads: List[threading.Thread]) -> None:
-        running = len(threads)
-        while running:
-            event = self._inbox.get()
-            if event == 'interrupt':
+        while self._roles_run():
+            self._doorbell.wait()
+            if self._stop.interrupted:
                 self._abort('interrupt')
-            else:
-                running -= 1
         for thread in threads:
             thread.join()
+
+    def _roles_run(self) -> bool:
+        with self._lock:
+            return self._running > 0
 
     def _role_thread(self, role: str, work: Callable[[], None], ended: Callable[[], None]) -> None:
         try:
@@ -164,7 +167,9 @@ class AsyncTrainer:
         except BaseException as error:  # whatever it is, a role must not die unheard
             self._fail(error if isinstance(error, RoleFailed) else _named(role, error))
         ended()
-        self._inbox.put('ended')
+        with self._lock:
+            self._running -= 1
+        self._doorbell.ring()
 
     def _collect_all(self, loop: CollectorLoop) -> None:
         while True:
@@ -194,10 +199,6 @@ class AsyncTrainer:
         if not self._stop.requested:
             self._evaluation.round_finished()
 
-    def _on_sigint(self) -> None:
-        self._stop.interrupt()
-        self._inbox.put('interrupt')
-
     def _abort(self, reason: str) -> None:
         self._stop.abort(reason)
         self._coordinator.close(wait=False)
@@ -222,21 +223,3 @@ def _named(role: str, error: BaseException) -> RoleFailed:
     failure = RoleFailed(role, error)
     failure.__cause__ = error
     return failure
-
-
-@contextlib.contextmanager
-def _sigint_calls(handler: Callable[[], None]) -> Iterator[None]:
-    """Call `handler` on the first Ctrl-C, raise KeyboardInterrupt on the next. Only the main thread can do this."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_signal(_signum: int, _frame: Any) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        handler()
-
-    previous = signal.signal(signal.SIGINT, on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

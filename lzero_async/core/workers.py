@@ -113,7 +113,7 @@ class EvaluationSchedule:
             with self._context():
                 evaluation = self._evaluator.evaluate(snapshot, self._stop.keep_going)
             self._observer.on_evaluation(evaluation)
-        except Stopped:
+        except (Stopped, KeyboardInterrupt):
             raise
         except BaseException as error:
             failure = RoleFailed('evaluator', error)
@@ -141,7 +141,6 @@ class LearnerLoop:
         limits: RunLimits,
         stop: StopSignal,
         observer: Observer,
-        max_train_ahead: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._learner = learner
@@ -151,9 +150,9 @@ class LearnerLoop:
         self._limits = limits
         self._stop = stop
         self._observer = observer
-        self._max_train_ahead = max_train_ahead
         self._clock = clock
         self._admitted = 0
+        self._can_pay_ahead = False
 
     def step(self) -> Optional[str]:
         """One batch. Returns the limit that the run has reached, if any; raises QueueClosed after the last batch."""
@@ -163,6 +162,8 @@ class LearnerLoop:
             return None
         staleness, age = self._age(batch)
         result = self._coordinator.run_train(lambda: self._train(batch))
+        # A round trained ahead pays for a batch to come; one that makes no updates would pay with nothing.
+        self._can_pay_ahead = result.sufficient and result.updates > 0
         self._tell(result, staleness, age)
         if not result.sufficient:
             return None
@@ -170,7 +171,7 @@ class LearnerLoop:
 
     def _next_batch(self) -> Optional[SegmentBatch]:
         """The next batch, waiting for one; None when there is none and training ahead is allowed."""
-        if self._max_train_ahead > 0 and not self._stop.requested:
+        if self._coordinator.max_train_ahead and self._can_pay_ahead and not self._stop.requested:
             batch = self._queue.take_nowait()
             if batch is not None or self._coordinator.can_train():
                 return batch

@@ -87,7 +87,6 @@ def _run_async(
             monitor,
             limits,
             data_queue_size=settings.data_queue_size,
-            max_train_ahead=settings.max_train_ahead,
             role_context=_role_context(run, cfg),
         )
         with contextlib.ExitStack() as stack:
@@ -100,9 +99,9 @@ def _run_async(
                 outcome = trainer.run()
             except RoleFailed as failure:
                 monitor.ended('failure', str(failure))
-                parts.save_last()
+                parts.finish()
                 raise
-            parts.save_last()
+            parts.finish()
             monitor.ended(outcome.ended_by)
     finally:
         parts.close()

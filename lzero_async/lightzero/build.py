@@ -40,9 +40,13 @@ class Parts:
     tb_logger: Any
     host_learner: Any
 
-    def save_last(self) -> None:
-        """Save the learner as it stands, as LightZero does after a run."""
+    def finish(self) -> None:
+        """Do what LightZero does after a run: save the learner as it stands, and end a wandb run."""
         self.host_learner.call_hook('after_run')
+        if self.policy.cfg.get('use_wandb', False):
+            import wandb
+
+            wandb.finish()
 
     def close(self) -> None:
         """Close the environments and the TensorBoard log, and let go of the host's log files."""

@@ -68,6 +68,9 @@ def captured() -> Iterator[HostLog]:
     for installed in handlers_before:
         installed.addFilter(not_from_host)
     root.addHandler(handler)
+    ours = logging.getLogger(__name__.split('.')[0])
+    our_level_before = ours.level
+    ours.setLevel(logging.INFO)
     try:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log), warnings.catch_warnings():
             warnings.showwarning = log.write_warning  # type: ignore[assignment]
@@ -81,6 +84,7 @@ def captured() -> Iterator[HostLog]:
         for one in own_of_host:
             root.addHandler(one)
         root.setLevel(level_before)
+        ours.setLevel(our_level_before)
         log.close()
 
 

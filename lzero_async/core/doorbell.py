@@ -1,0 +1,56 @@
+"""Doorbell: what the supervising thread waits at. Threads ring it, and so does Ctrl-C."""
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from typing import Any, Callable, Iterator
+
+
+class Doorbell:
+    """Any thread may ring; one waits. A ring that comes before the wait ends the wait.
+
+    A socket rather than a condition: Python's own signal machinery can write to it, so that a signal which arrives in
+    the instant before the wait begins is not slept through.
+    """
+
+    def __init__(self) -> None:
+        self._waiter, self._ringer = socket.socketpair()
+        self._ringer.setblocking(False)
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet: one more says nothing new
+            self._ringer.send(b'\0')
+
+    def wait(self) -> None:
+        """Return once somebody has rung since the last wait."""
+        self._waiter.recv(4096)
+
+    def close(self) -> None:
+        self._waiter.close()
+        self._ringer.close()
+
+    @contextlib.contextmanager
+    def rung_by_ctrl_c(self, handler: Callable[[], None]) -> Iterator[None]:
+        """While this lasts the first Ctrl-C rings and calls `handler`, the next raises KeyboardInterrupt.
+
+        `handler` runs between any two steps of the main thread, so it must take no lock. In any other thread than the
+        main one this does nothing: Python runs signal handlers in the main thread only.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def on_signal(_signum: int, _frame: Any) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            handler()
+
+        previous_fd = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
+        previous = signal.signal(signal.SIGINT, on_signal)
+        try:
+            yield
+        finally:
+            # A handler that was not installed from Python reads as None, and cannot be put back from here.
+            signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
+            signal.set_wakeup_fd(previous_fd)

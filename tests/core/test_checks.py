@@ -1,0 +1,84 @@
+import fractions
+
+import numpy as np
+import pytest
+
+from lzero_async.core.checks import boolean, device, integer, number, optional
+from lzero_async.core.errors import ConfigError
+
+
+def refused(check, value):
+    with pytest.raises(ConfigError) as refusal:
+        check('field', value)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize('value', [-1, 0, 3, np.int64(7), np.uint8(2)])
+def test_integer_accepts_and_returns_an_int(value):
+    checked = integer(-1)('field', value)
+    assert checked == value
+    assert type(checked) is int
+
+
+@pytest.mark.parametrize('value, message', [
+    (True, 'field must be an int >= 0, got True'),
+    (1.0, 'field must be an int >= 0, got 1.0'),
+    ('2', "field must be an int >= 0, got '2'"),
+    (None, 'field must be an int >= 0, got None'),
+    (np.bool_(True), f'field must be an int >= 0, got {np.bool_(True)!r}'),
+    (-1, 'field must be >= 0, got -1'),
+])
+def test_integer_refuses(value, message):
+    assert refused(integer(0), value) == message
+
+
+@pytest.mark.parametrize('value', [0, 0.0, 2, 1e-9, np.float32(0.5), fractions.Fraction(1, 2)])
+def test_number_accepts_and_returns_a_float(value):
+    checked = number(0.0)('field', value)
+    assert checked == value
+    assert type(checked) is float
+
+
+@pytest.mark.parametrize('exclusive, value, message', [
+    (False, -0.5, 'field must be >= 0, got -0.5'),
+    (True, 0.0, 'field must be > 0, got 0.0'),
+    (True, -1, 'field must be > 0, got -1'),
+    (False, float('nan'), 'field must be a finite number >= 0, got nan'),
+    (False, float('inf'), 'field must be a finite number >= 0, got inf'),
+    (True, True, 'field must be a finite number > 0, got True'),
+    (True, '1', "field must be a finite number > 0, got '1'"),
+    (True, None, 'field must be a finite number > 0, got None'),
+    (True, 1j, 'field must be a finite number > 0, got 1j'),
+])
+def test_number_refuses(exclusive, value, message):
+    assert refused(number(0.0, exclusive), value) == message
+
+
+def test_number_refuses_an_int_that_no_float_holds():
+    assert 'field must be a finite number' in refused(number(0.0), 10 ** 400)
+
+
+@pytest.mark.parametrize('value', [True, False])
+def test_boolean_accepts(value):
+    assert boolean('field', value) is value
+
+
+@pytest.mark.parametrize('value', [1, 0, 'True', None])
+def test_boolean_refuses(value):
+    assert refused(boolean, value) == f'field must be True or False, got {value!r}'
+
+
+@pytest.mark.parametrize('value', ['cpu', 'cuda', 'cuda:0', 'cuda:12'])
+def test_device_accepts(value):
+    assert device('field', value) == value
+
+
+@pytest.mark.parametrize('value', ['gpu', 'cuda:', 'cuda:x', 'CPU', ' cpu', 'cpu\n', 0, None])
+def test_device_refuses(value):
+    assert refused(device, value) == f"field must be 'cpu', 'cuda' or 'cuda:N', got {value!r}"
+
+
+def test_optional_accepts_none_and_passes_the_rest_on():
+    assert optional(integer(1))('field', None) is None
+    assert optional(integer(1))('field', 4) == 4
+    assert refused(optional(integer(1)), 0) == 'field must be >= 1, got 0'

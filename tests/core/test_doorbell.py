@@ -1,0 +1,63 @@
+"""A ring is never slept through, whoever rings and whenever."""
+import os
+import signal
+import threading
+
+import pytest
+from fakes import TIMEOUT, start
+
+from lzero_async.core.doorbell import Doorbell
+
+
+@pytest.fixture
+def doorbell():
+    made = Doorbell()
+    yield made
+    made.close()
+
+
+def test_a_ring_before_the_wait_ends_it(doorbell):
+    doorbell.ring()
+    assert start(doorbell.wait, 'waiter').result(TIMEOUT) is None
+
+
+def test_many_rings_do_not_block_the_ringer(doorbell):
+    def ring_often():
+        for _ in range(1_000_000):
+            doorbell.ring()
+    assert start(ring_often, 'ringer').result(TIMEOUT) is None
+    doorbell.wait()
+
+
+@pytest.mark.timeout(60)
+def test_no_signal_is_slept_through(doorbell):
+    # The handler's flag is looked at only after a wait: if one signal were lost, this would hang.
+    for _ in range(300):
+        seen = []
+        with doorbell.rung_by_ctrl_c(lambda seen=seen: seen.append(1)):
+            killer = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
+            killer.start()
+            while not seen:
+                doorbell.wait()
+            killer.join(TIMEOUT)
+
+
+def test_second_signal_raises_and_all_is_put_back(doorbell):
+    handler, descriptor = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(descriptor)
+    seen = []
+    with pytest.raises(KeyboardInterrupt), doorbell.rung_by_ctrl_c(lambda: seen.append(1)):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert seen == [1]
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.set_wakeup_fd(descriptor) == descriptor
+
+
+def test_outside_of_the_main_thread_signals_are_left_alone(doorbell):
+    handler = signal.getsignal(signal.SIGINT)
+
+    def enter():
+        with doorbell.rung_by_ctrl_c(lambda: None):
+            return signal.getsignal(signal.SIGINT)
+    assert start(enter, 'elsewhere').result(TIMEOUT) is handler

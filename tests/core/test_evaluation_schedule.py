@@ -1,0 +1,114 @@
+"""When evaluations start, and with which weights."""
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+from fakes import FakeEvaluator, FakeLearner, FakeObserver, Gate, WatchedCoordinator, nothing
+
+from lzero_async.core.errors import RoleFailed, Stopped
+from lzero_async.core.stop import StopSignal
+from lzero_async.core.workers import EvaluationSchedule
+
+
+def make_schedule(evaluator, async_eval=False):
+    made = SimpleNamespace(
+        coordinator=WatchedCoordinator(1, enable_async_eval=async_eval), learner=FakeLearner(), stop=StopSignal(),
+        observer=FakeObserver(), entered=[], failures=[], stop_values=[],
+    )
+
+    @contextlib.contextmanager
+    def context():
+        made.entered.append('enter')
+        yield
+        made.entered.append('leave')
+
+    made.schedule = EvaluationSchedule(
+        evaluator, made.coordinator, made.learner, made.stop, made.observer, context=context,
+        on_failure=made.failures.append, on_stop_value=lambda: made.stop_values.append(True),
+    )
+
+    def round_finished(train_iter):
+        made.learner.train_iter = train_iter
+        made.schedule.round_finished()
+
+    made.round_finished = round_finished
+    return made
+
+
+def test_an_evaluation_takes_place_when_due_inside_its_context():
+    evaluator = FakeEvaluator(due_at=[20], stop_at=30)
+    made = make_schedule(evaluator)
+    evaluator.work = lambda *_: made.entered.append('evaluate')
+    for train_iter in (10, 20, 30):
+        made.round_finished(train_iter)
+    assert [snapshot.policy_version for snapshot in evaluator.snapshots] == [20]
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [20]
+    assert made.entered == ['enter', 'evaluate', 'leave']
+    assert made.stop_values == []
+
+
+@pytest.mark.parametrize('stop_at, told', [(20, [True]), (21, [])])
+def test_the_stop_value_is_told(stop_at, told):
+    made = make_schedule(FakeEvaluator(due_at=[20], stop_at=stop_at))
+    made.round_finished(20)
+    assert made.stop_values == told
+
+
+def test_a_failing_evaluation_is_named_and_told():
+    def broken(*_):
+        raise ValueError('broken')
+
+    made = make_schedule(FakeEvaluator(always=True, work=broken))
+    with pytest.raises(RoleFailed) as failure:
+        made.round_finished(10)
+    assert failure.value.role == 'evaluator'
+    assert isinstance(failure.value.__cause__, ValueError)
+    assert made.failures == [failure.value]
+
+
+def test_an_evaluation_that_is_told_to_stop_is_no_failure():
+    made = make_schedule(FakeEvaluator(always=True))
+    made.stop.abort('enough')
+    with pytest.raises(Stopped):
+        made.round_finished(10)
+    assert made.failures == []
+
+
+def test_due_while_another_runs_waits_and_takes_the_newest_weights():
+    gates = {1: Gate(), 2: Gate()}
+    evaluator = FakeEvaluator(due_at=[10, 20], work=lambda call, _: gates.get(call, nothing)())
+    made = make_schedule(evaluator, async_eval=True)
+    made.round_finished(10)
+    gates[1].await_arrival()
+    for train_iter in (20, 30, 40):  # due at 20, which waits; each round makes the waiting weights newer
+        made.round_finished(train_iter)
+    gates[1].open()
+    gates[2].await_arrival()
+    made.round_finished(50)  # nothing is due any more
+    gates[2].open()
+    made.schedule.finish()
+    assert [snapshot.policy_version for snapshot in evaluator.snapshots] == [10, 40]
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [10, 40]
+    made.coordinator.close()
+
+
+def test_weights_taken_while_the_learner_copies_newer_ones_are_not_evaluated_twice():
+    gates = {1: Gate(), 2: Gate()}
+    evaluator = FakeEvaluator(due_at=[10, 20], work=lambda call, _: gates.get(call, nothing)())
+    made = make_schedule(evaluator, async_eval=True)
+    made.round_finished(10)
+    gates[1].await_arrival()
+    made.round_finished(20)
+    copy = made.learner.snapshot
+
+    def slow_copy(with_state):
+        gates[1].open()
+        gates[2].await_arrival()  # the evaluator's thread has gone on with the weights of 20
+        return copy(with_state)
+
+    made.learner.snapshot = slow_copy
+    made.round_finished(30)
+    gates[2].open()
+    made.schedule.finish()
+    assert [snapshot.policy_version for snapshot in evaluator.snapshots] == [10, 20]
+    made.coordinator.close()

@@ -1,0 +1,267 @@
+"""Fake roles, a fake clock, and meeting points for threads: what the tests of the schedule run on."""
+import collections
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+from lzero_async.core.coordinator import AsyncTrainingCoordinator
+from lzero_async.core.errors import Stopped
+from lzero_async.core.protocols import Evaluation, RoundResult
+from lzero_async.core.segments import Collected
+from lzero_async.core.stop import RunLimits
+from lzero_async.core.trainer import AsyncTrainer
+from lzero_async.core.weights import WeightSnapshot
+
+TIMEOUT = 10
+"""Seconds after which a wait counts as a failure. Nothing waits this long in a test that passes."""
+
+ENDLESS = 10 ** 9
+
+
+class FakeClock:
+    def __init__(self, now=0.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+    def advance(self, seconds):
+        self.now += seconds
+
+
+# -------------------------------------------------------------------- threads
+
+
+def start(fn, name='test-thread'):
+    """Run `fn` in a daemon thread of that name. Its outcome is in the Future: ask with result(TIMEOUT)."""
+    future = Future()
+
+    def run():
+        try:
+            future.set_result(fn())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+def await_event(event):
+    assert event.wait(TIMEOUT), 'nobody set the event'
+
+
+def our_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith('lzero-async')]
+
+
+class Gate:
+    """Work that passes here stops until the test opens it."""
+
+    def __init__(self):
+        self._arrived = threading.Event()
+        self._open = threading.Event()
+
+    def __call__(self, *_):
+        self._arrived.set()
+        await_event(self._open)
+
+    def await_arrival(self):
+        await_event(self._arrived)
+
+    def open(self):
+        self._open.set()
+
+
+class WatchedCondition(threading.Condition):
+    """Knows which threads wait on it.
+
+    A thread is marked under the lock, and leaves the lock by waiting: who then changes something surely wakes it.
+    """
+
+    def __init__(self):
+        super().__init__(threading.Lock())
+        self._waiting = collections.defaultdict(threading.Event)
+
+    def wait(self, timeout=None):
+        waiting = self._waiting[threading.current_thread().name]
+        waiting.set()
+        try:
+            return super().wait(timeout)
+        finally:
+            waiting.clear()
+
+    def notify(self, n=1):
+        # Who is woken is not blocked, though it may take its time to run. If it must wait on, it says so again.
+        for waiting in self._waiting.values():
+            waiting.clear()
+        super().notify(n)
+
+    def await_blocked(self, name):
+        """Return once the thread of that name is blocked here."""
+        with self:
+            waiting = self._waiting[name]
+        await_event(waiting)
+
+
+def watch(owner):
+    """Replace the condition of a coordinator or a queue, before any thread uses it, by one that can be watched."""
+    owner._changed = WatchedCondition()
+    return owner._changed
+
+
+# -------------------------------------------------------------------- roles
+
+
+def nothing(*_):
+    pass
+
+
+class FakeCollector:
+    """`work(call, keep_going)` is done inside each collect; calls count from 1."""
+
+    def __init__(self, steps=10, work=nothing, log=nothing):
+        self.steps = steps
+        self.work = work
+        self.log = log
+        self.snapshots = []
+
+    def collect(self, snapshot, keep_going):
+        self.snapshots.append(snapshot)
+        call = len(self.snapshots)
+        self.log('collect')
+        self.work(call, keep_going)
+        if not keep_going():
+            raise Stopped('told not to keep going')
+        return Collected(segments=call, transitions=self.steps, env_step=call * self.steps)
+
+
+class FakeLearner:
+    """Makes `updates` per admitted batch. `work(update, keep_going)` is done inside each update, counted from 1."""
+
+    def __init__(self, updates=2, work=nothing, log=nothing, sufficient=True):
+        self.updates = updates
+        self.work = work
+        self.log = log
+        self.sufficient = sufficient
+        self.train_iter = 0
+        self.env_step = 0
+        self.admitted = []
+        self.rounds = []
+        self.aheads = []
+        self._owed = 0
+
+    def admit(self, collected):
+        self.log('admit')
+        self.admitted.append(collected)
+        self.env_step += collected.transitions
+        self._owed += self.updates
+
+    def train_round(self, keep_going):
+        self.log('train')
+        made = self._train(self._owed, keep_going)
+        self.rounds.append(made)
+        return RoundResult(updates=made, sufficient=self.sufficient)
+
+    def train_ahead(self, keep_going):
+        self.log('train ahead')
+        made = self._train(self.updates, keep_going)
+        self.aheads.append(made)
+        return RoundResult(updates=made, sufficient=self.sufficient)
+
+    def snapshot(self, with_state):
+        self.log('snapshot with state' if with_state else 'snapshot')
+        return WeightSnapshot(self.train_iter, self.env_step, weights=f'weights-{self.train_iter}')
+
+    def _train(self, updates, keep_going):
+        made = 0
+        while made < updates and keep_going():
+            self.work(self.train_iter + 1, keep_going)
+            self.train_iter += 1
+            made += 1
+        self._owed -= made
+        return made
+
+
+class FakeEvaluator:
+    """Due when `train_iter` is in `due_at`, or always. `work(call, keep_going)` is done inside each evaluation."""
+
+    def __init__(self, due_at=(), always=False, stop_at=ENDLESS, work=nothing, log=nothing):
+        self.due_at = due_at
+        self.always = always
+        self.stop_at = stop_at
+        self.work = work
+        self.log = log
+        self.snapshots = []
+
+    def due(self, train_iter):
+        self.log('due?')
+        return self.always or train_iter in self.due_at
+
+    def evaluate(self, snapshot, keep_going):
+        self.log('evaluate')
+        self.snapshots.append(snapshot)
+        self.work(len(self.snapshots), keep_going)
+        if not keep_going():
+            raise Stopped('told not to keep going')
+        version = snapshot.policy_version
+        return Evaluation(version, snapshot.env_step, float(version), is_best=False, stop=version >= self.stop_at)
+
+
+class FakeObserver:
+    """`work(round)` is done when told of a round."""
+
+    def __init__(self, work=nothing, log=nothing):
+        self.work = work
+        self.log = log
+        self.rounds = []
+        self.evaluations = []
+
+    def on_round(self, record):
+        self.log('round')
+        self.rounds.append(record)
+        self.work(record.round)
+
+    def on_evaluation(self, evaluation):
+        self.log('evaluation')
+        self.evaluations.append(evaluation)
+
+
+# -------------------------------------------------------------------- runs
+
+
+class WatchedCoordinator(AsyncTrainingCoordinator):
+    """Tells when its run comes to an end: `ending` is set by a wait for evaluations, or else by the closing."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.ending = threading.Event()
+
+    def wait_for_eval(self, timeout=None):
+        self.ending.set()
+        return super().wait_for_eval(timeout)
+
+    def close(self, wait=True):
+        super().close(wait=False)
+        self.ending.set()
+        super().close(wait)
+
+
+def make_run(
+    degree=0, async_eval=False, collectors=None, learner=None, evaluator=None, observer=None,
+    max_env_step=ENDLESS, max_train_iter=ENDLESS, ahead=0, clock=None, **trainer_settings
+):
+    """A trainer of fakes, not started yet, with all its parts by name."""
+    run = SimpleNamespace(
+        coordinator=WatchedCoordinator(
+            degree, enable_async_eval=async_eval, max_train_ahead=ahead, **({'clock': clock} if clock else {})
+        ),
+        collectors=[FakeCollector()] if collectors is None else collectors,
+        learner=learner or FakeLearner(),
+        evaluator=evaluator or FakeEvaluator(),
+        observer=observer or FakeObserver(),
+    )
+    run.trainer = AsyncTrainer(
+        run.coordinator, run.collectors, run.learner, run.evaluator, run.observer,
+        RunLimits(max_env_step, max_train_iter), **trainer_settings
+    )
+    return run

@@ -1,0 +1,64 @@
+import pytest
+from fakes import FakeClock
+from reports import activity, record
+
+from lzero_async.core.config import AsyncConfig
+from lzero_async.core.coordinator import AsyncTrainingCoordinator
+from lzero_async.core.protocols import Evaluation
+from lzero_async.monitoring.run_monitor import RunMonitor
+
+
+class Curves(dict):
+    """Stands in for a SummaryWriter: name -> list of (step, value)."""
+
+    def add_scalar(self, name, value, step):
+        self.setdefault(name, []).append((step, value))
+
+
+class Learner:
+    train_iter, env_step = 45, 160
+
+
+@pytest.fixture
+def curves():
+    return Curves()
+
+
+@pytest.fixture
+def monitor(curves):
+    return RunMonitor(AsyncTrainingCoordinator(4, clock=FakeClock()), Learner(), curves, AsyncConfig(), 'exp')
+
+
+def test_means_and_maxima(monitor):
+    for staleness, lag in ((0, 1), (1, 2), (3, 4)):
+        monitor.on_round(record(staleness=staleness, lag=lag))
+    report = monitor.report()
+    assert (report.mean_staleness, report.max_staleness) == (4 / 3, 3)
+    assert report.mean_lag == 7 / 3
+    assert (report.updates, report.env_steps) == (45, 160)
+
+
+def test_curves_are_over_the_time_since_the_last_point(monitor, curves):
+    monitor.on_round(record(env_step=80, train_iter=20, activity=activity(10.0, 0.0, 10.0, 0.0)))
+    monitor.on_round(record(env_step=120, train_iter=45, updates=25, activity=activity(15.0, 2.5, 12.5, 5.0)))
+    # 5 s passed: 40 env steps, 25 updates, collect busy for 2.5 s, train for 5 s, both for 2.5 s
+    assert curves['Async/env_steps_per_s'] == [(20, 8.0), (45, 8.0)]
+    assert curves['Async/updates_per_s'][1] == (45, 5.0)
+    assert curves['Async/collector_idle_ratio'][1] == (45, 0.5)
+    assert curves['Async/learner_idle_ratio'][1] == (45, 0.0)
+    assert curves['Async/evaluator_idle_ratio'][1] == (45, 1.0)
+    assert curves['Async/overlap_ratio'][1] == (45, 0.5)
+
+
+def test_best_evaluation_is_kept(monitor):
+    monitor.on_evaluation(Evaluation(10, 100, 50.0, True, False))
+    monitor.on_evaluation(Evaluation(20, 200, 30.0, False, False))
+    report = monitor.report()
+    assert report.last_evaluation.reward_mean == 30.0 and report.best_evaluation.reward_mean == 50.0
+
+
+def test_ending(monitor):
+    assert monitor.report().ended_by is None
+    monitor.ended('failure', 'the learner failed')
+    report = monitor.report()
+    assert (report.ended_by, report.error) == ('failure', 'the learner failed')

@@ -1,0 +1,43 @@
+import io
+
+import pytest
+from reports import finished_report, running_report
+from rich.console import Console
+
+from lzero_async.monitoring.terminal import TerminalView, final_table, progress_table
+
+
+def shown(renderable):
+    stream = io.StringIO()
+    Console(file=stream, width=140).print(renderable)
+    return stream.getvalue()
+
+
+def test_final_table_has_what_a_user_asks_for():
+    text = shown(final_table(finished_report()))
+    for words in (
+        'max_env_step', '100.0 s', '2000 (20.0 per s)', '400 (4.0 per s)', '25% of the time', 'mean 1.50, max 3',
+        'mean 0.75, max 2', 'last 30.0 (policy_version 380), best 42.0 (policy_version 200)', 'exp/ckpt', 'exp/log',
+    ):
+        assert words in text
+
+
+def test_error_is_shown():
+    assert 'the learner failed: boom' in shown(final_table(finished_report(error='the learner failed: boom')))
+
+
+def test_progress_before_the_first_round():
+    text = shown(progress_table(running_report()))
+    assert 'none yet' in text and 'collector' in text
+
+
+@pytest.mark.parametrize('report', [running_report(), finished_report()])
+def test_a_file_gets_one_line_per_look(report):
+    stream = io.StringIO()
+    view = TerminalView(stream)
+    assert not view.is_live
+    with view.shown():
+        view.update(report)
+        view.update(report)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2 and lines[0].startswith('[')
