@@ -26,6 +26,8 @@ setup(
         'rich',
         'tensorboard',
         'torch>=2.0',
+        # LightZero imports it. Left free, pip takes one so old that it does not say which protobuf it breaks with.
+        'wandb>=0.16',
     ],
     extras_require={
         'ray': ['ray>=2.9'],
