@@ -1,4 +1,4 @@
-"""Doorbell: what the supervising thread waits at. Threads ring it, and so does Ctrl-C."""
+"""Doorbell: what the supervising thread waits at. Threads ring it, and so does Ctrl-C, which nobody else gets."""
 from __future__ import annotations
 
 import contextlib
@@ -6,6 +6,23 @@ import signal
 import socket
 import threading
 from typing import Any, Callable, Iterator
+
+
+@contextlib.contextmanager
+def ctrl_c_blocked() -> Iterator[None]:
+    """Keep Ctrl-C from the calling thread and from the processes that it starts meanwhile.
+
+    A terminal sends it to all of a program's processes. Environments in processes of their own would die of it, and
+    their collector fail, before the run has ended in order.
+    """
+    if not hasattr(signal, 'pthread_sigmask'):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Doorbell:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, List, Optional, Sequence
 
 from .coordinator import AsyncTrainingCoordinator
-from .doorbell import Doorbell
+from .doorbell import Doorbell, ctrl_c_blocked
 from .errors import ConfigError, QueueClosed, RoleFailed, Stopped
 from .protocols import Collector, Evaluator, Learner, Observer
 from .segment_queue import QueueStatistics, SegmentQueue
@@ -102,7 +102,7 @@ class AsyncTrainer:
         self._coordinator.close()
         self._queue.discard()
         if self._failure is not None:
-            raise self._failure from self._failure.__cause__
+            raise self._failure
         return RunOutcome(
             self._stop.reason or 'request_stop', self._coordinator.get_statistics(), self._queue.statistics()
         )
@@ -160,7 +160,7 @@ class AsyncTrainer:
 
     def _role_thread(self, role: str, work: Callable[[], None], ended: Callable[[], None]) -> None:
         try:
-            with self._role_context(role):
+            with ctrl_c_blocked(), self._role_context(role):
                 work()
         except (Stopped, QueueClosed):
             pass

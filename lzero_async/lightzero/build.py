@@ -16,6 +16,7 @@ from ding.worker import BaseLearner
 from torch.utils.tensorboard import SummaryWriter
 
 from ..core.config import AsyncConfig
+from ..core.doorbell import ctrl_c_blocked
 from ..core.updates import UpdateAccount
 from .collect import LightZeroCollector
 from .evaluate import LightZeroEvaluator
@@ -74,39 +75,42 @@ def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path
     """Environments, policies, learner, buffer, collector and evaluator, from a compiled config."""
     settings, serial = run.settings, run.settings.off_policy_degree == 0
     shared_evaluator = serial and not settings.enable_async_eval
-    collector_env, evaluator_env = _make_envs(cfg, serial)
-    set_pkg_seed(cfg.seed, use_cuda=torch.cuda.is_available())
-
-    policy = create_policy(cfg.policy, model=model, enable_field=['learn', 'collect', 'eval'])
-    if model_path is not None:
-        logger.info('loading %s', model_path)
-        policy.learn_mode.load_state_dict(torch.load(model_path, map_location=cfg.policy.device))
-
-    tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
-    host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
-    learner = LightZeroLearner(
-        cfg,
-        policy,
-        host_learner,
-        run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial),
-        tb_logger,
-        UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
-        copies_weights=not shared_evaluator,
-    )
-    collector_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
-    evaluator_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
-    if not serial:
-        collector_seat = RolePolicy(policy, 'collect', settings.collector_device, settings.accelerate)
-    if not shared_evaluator:
-        evaluator_seat = RolePolicy(policy, 'eval', settings.evaluator_device, settings.accelerate)
-    collector = LightZeroCollector(collector_seat, collector_env, tb_logger, cfg.exp_name)
-    evaluator = LightZeroEvaluator(cfg, evaluator_seat, evaluator_env, tb_logger, host_learner.save_checkpoint)
-    host_learner.call_hook('before_run')
-    if cfg.policy.get('use_wandb', False):
-        policy.set_train_iter_env_step(host_learner.train_iter, 0)
-    parts = Parts(policy, learner, [collector], evaluator, tb_logger, host_learner)
     with contextlib.ExitStack() as on_failure:
-        on_failure.callback(parts.close)
+        collector_env, evaluator_env = _make_envs(cfg, serial)
+        on_failure.callback(collector_env.close)
+        on_failure.callback(evaluator_env.close)
+        set_pkg_seed(cfg.seed, use_cuda=torch.cuda.is_available())
+
+        policy = create_policy(cfg.policy, model=model, enable_field=['learn', 'collect', 'eval'])
+        if model_path is not None:
+            logger.info('loading %s', model_path)
+            policy.learn_mode.load_state_dict(torch.load(model_path, map_location=cfg.policy.device))
+
+        tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+        on_failure.callback(tb_logger.close)
+        host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
+        learner = LightZeroLearner(
+            cfg,
+            policy,
+            host_learner,
+            run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial),
+            tb_logger,
+            UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
+            copies_weights=not shared_evaluator,
+        )
+        collector_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
+        evaluator_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
+        if not serial:
+            collector_seat = RolePolicy(policy, 'collect', settings.collector_device, settings.accelerate)
+        if not shared_evaluator:
+            evaluator_seat = RolePolicy(policy, 'eval', settings.evaluator_device, settings.accelerate)
+        with ctrl_c_blocked():  # here the environments are launched, perhaps in processes of their own
+            collector = LightZeroCollector(collector_seat, collector_env, tb_logger, cfg.exp_name)
+            evaluator = LightZeroEvaluator(cfg, evaluator_seat, evaluator_env, tb_logger, host_learner.save_checkpoint)
+        host_learner.call_hook('before_run')
+        if cfg.policy.get('use_wandb', False):
+            policy.set_train_iter_env_step(host_learner.train_iter, 0)
+        parts = Parts(policy, learner, [collector], evaluator, tb_logger, host_learner)
         _collect_random(parts, cfg.policy.random_collect_episode_num)
         on_failure.pop_all()
     return parts

@@ -1,12 +1,14 @@
 """A ring is never slept through, whoever rings and whenever."""
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 from fakes import TIMEOUT, start
 
-from lzero_async.core.doorbell import Doorbell
+from lzero_async.core.doorbell import Doorbell, ctrl_c_blocked
 
 
 @pytest.fixture
@@ -61,3 +63,14 @@ def test_outside_of_the_main_thread_signals_are_left_alone(doorbell):
         with doorbell.rung_by_ctrl_c(lambda: None):
             return signal.getsignal(signal.SIGINT)
     assert start(enter, 'elsewhere').result(TIMEOUT) is handler
+
+
+def test_processes_started_while_blocked_do_not_get_it():
+    with ctrl_c_blocked():
+        child = subprocess.Popen([sys.executable, '-c', 'print("up", flush=True); input()'],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert child.stdout.readline() == 'up\n'
+    child.send_signal(signal.SIGINT)
+    child.communicate('go on\n', timeout=TIMEOUT)
+    assert child.returncode == 0

@@ -1,5 +1,7 @@
 """The command, and a zoo config run as a script, as a user meets them."""
+import contextlib
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -62,6 +64,36 @@ def test_ctrl_c_ends_in_order_with_130(script, tmp_path):
     summary = json.loads((tmp_path / 'run' / 'async_summary.json').read_text())
     assert summary['ended_by'] == 'interrupt'
     assert list(pathlib.Path(tmp_path / 'run' / 'ckpt').glob('iteration_*.pth.tar'))
+
+
+WITH_PROCESSES = """
+import sys
+sys.path.insert(0, {tests!r})
+from small_configs import cartpole
+main_config, create_config = cartpole('run', off_policy_degree={degree}, eval_freq=10 ** 6)
+main_config.policy.show_progress = True
+create_config.env_manager.type = 'subprocess'
+"""
+
+
+@pytest.mark.parametrize('degree', [0, 2])
+def test_ctrl_c_in_a_terminal_with_environments_in_processes(tmp_path, degree):
+    (tmp_path / 'config.py').write_text(WITH_PROCESSES.format(tests=str(ZOO.parent / 'tests'), degree=degree))
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'lzero_async.entry.cli', 'train', 'config.py'], cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    try:
+        for line in process.stdout:
+            if 'round ' in line and 'round 0' not in line:
+                break
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the program
+        rest, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, rest
+        assert 'interrupt' in rest and 'Traceback' not in rest
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_script_to_its_end(tmp_path):

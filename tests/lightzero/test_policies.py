@@ -1,0 +1,82 @@
+"""Weights out of the learner and into a role's policy: copied whole, loaded once per version, caches forgotten."""
+import copy
+
+import pytest
+import torch
+from real_parts import compiled, learner_policy
+
+from lzero_async.core.weights import WeightSnapshot
+from lzero_async.lightzero.policies import RolePolicy, export_learner_state, export_weights
+
+
+@pytest.fixture
+def policy(tmp_path):
+    return learner_policy(compiled(tmp_path))
+
+
+def change(module):
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.5)
+
+
+def test_a_snapshot_does_not_follow_later_updates(policy):
+    weights = export_weights(policy._learn_model)
+    state = export_learner_state(policy, 3, 40)
+    before = copy.deepcopy((weights, state))
+    change(policy._learn_model)
+    for left, right in zip(before[0].values(), weights.values()):
+        assert torch.equal(left, right)
+    for left, right in zip(before[1]['model'].values(), state['model'].values()):
+        assert torch.equal(left, right)
+    assert (state['last_iter'], state['last_step']) == (3, 40)
+
+
+@pytest.mark.parametrize('field', ['collect', 'eval'])
+def test_names_are_those_of_the_plain_module(policy, field):
+    role = RolePolicy(policy, field, 'cpu', accelerate=False)
+    assert export_weights(policy._learn_model).keys() == role.policy._model.state_dict().keys()
+
+
+@pytest.mark.parametrize('accelerate', [True, False])
+def test_load_takes_every_weight_and_clears_the_caches(policy, accelerate):
+    role = RolePolicy(policy, 'collect', 'cpu', accelerate)
+    change(policy._learn_model)
+    world_model = role.policy._model.world_model
+    world_model.past_kv_cache_recurrent_infer['key'] = 1
+    world_model.past_kv_cache_init_infer_envs[0]['key'] = 1
+    snapshot = WeightSnapshot(7, 100, export_weights(policy._learn_model))
+    role.load(snapshot)
+    for name, tensor in role.policy._model.state_dict().items():
+        assert torch.equal(tensor, snapshot.weights[name]), name
+    assert not world_model.past_kv_cache_recurrent_infer
+    assert not any(world_model.past_kv_cache_init_infer_envs)
+
+
+def test_a_known_version_costs_nothing(policy, monkeypatch):
+    role = RolePolicy(policy, 'collect', 'cpu', accelerate=False)
+    loads = []
+    monkeypatch.setattr(role.policy._model, 'load_state_dict', loads.append)
+    weights = export_weights(policy._learn_model)
+    for version in (0, 0, 5, 5):
+        role.load(WeightSnapshot(version, 0, weights))
+    assert len(loads) == 2
+
+
+def test_roles_do_not_share_tensors_with_the_learner(policy):
+    role = RolePolicy(policy, 'collect', 'cpu', accelerate=True)
+    before = copy.deepcopy(role.policy._model.state_dict())
+    change(policy._learn_model)
+    for name, tensor in role.policy._model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_checkpoint_state_loads_in_the_host(policy, tmp_path):
+    from lzero_async.lightzero.checkpoint import save_checkpoint
+
+    path = save_checkpoint(export_learner_state(policy, 3, 40), str(tmp_path), 'ckpt_best.pth.tar')
+    other = learner_policy(compiled(tmp_path))
+    other.learn_mode.load_state_dict(torch.load(path))
+    for name, tensor in policy._learn_model.state_dict().items():
+        assert torch.equal(tensor, other._learn_model.state_dict()[name])
+    assert [entry.name for entry in (tmp_path / 'ckpt').iterdir()] == ['ckpt_best.pth.tar']
