@@ -8,7 +8,8 @@ DEMO_STEPS ?= 2000
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(BIN)/python zoo_configs/cartpole_unizero_segment_async_config.py --off-policy-degree 4 --max-env-step $(DEMO_STEPS)
+	$(BIN)/python zoo_configs/cartpole_unizero_segment_async_config.py \
+		--off-policy-degree 4 --eval-freq 80 --max-env-step $(DEMO_STEPS)
 
 test: $(READY)
 	$(BIN)/python -m pytest

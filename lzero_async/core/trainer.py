@@ -115,11 +115,16 @@ class AsyncTrainer:
             with contextlib.suppress(Stopped):
                 while not self._stop.requested:
                     _as_role('collector', collector.step)
-                    _as_role('learner', self._train_once)
+                    _as_role('learner', self._train_and_evaluate)
             with contextlib.suppress(Stopped):
                 self._evaluation.finish()
         except RoleFailed as failure:
             self._fail(failure)
+
+    def _train_and_evaluate(self) -> None:
+        self._train_once()
+        if not self._stop.requested:  # as in LightZero's loop, where the last round is not evaluated
+            self._evaluation.round_finished()
 
     # ---------------------------------------------------------------- threads
 
@@ -188,6 +193,8 @@ class AsyncTrainer:
         with contextlib.suppress(QueueClosed):
             while True:
                 self._train_once()
+                # Also while the last rounds are trained after a stop: they are as good as any to evaluate.
+                self._evaluation.round_finished()
         self._evaluation.finish()
 
     # ---------------------------------------------------------------- both
@@ -196,8 +203,6 @@ class AsyncTrainer:
         limit = self._learner.step()
         if limit is not None:
             self.request_stop(limit)
-        if not self._stop.requested:
-            self._evaluation.round_finished()
 
     def _abort(self, reason: str) -> None:
         self._stop.abort(reason)

@@ -47,6 +47,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--off-policy-degree', type=int, help='0 serial, N bounded lag, -1 from buffer and batch')
     parser.add_argument('--async-eval', dest='enable_async_eval', action='store_true', default=None)
     parser.add_argument('--no-async-eval', dest='enable_async_eval', action='store_false')
+    parser.add_argument('--eval-freq', type=int, help='updates between two evaluations')
     parser.add_argument('--max-env-step', type=int)
     parser.add_argument('--max-train-iter', type=int)
     parser.add_argument('--seed', type=int, default=0)
@@ -55,7 +56,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(main_config: Any, create_config: Any, options: argparse.Namespace) -> int:
-    for name in ('off_policy_degree', 'enable_async_eval'):
+    for name in ('off_policy_degree', 'enable_async_eval', 'eval_freq'):
         if getattr(options, name) is not None:
             main_config.policy[name] = getattr(options, name)
     if options.exp_name is not None:

@@ -29,7 +29,10 @@ class TerminalView:
         if not self.is_live:
             yield
             return
-        with Live(console=self._console, auto_refresh=False, transient=True) as self._live:
+        # Live would take over sys.stdout, and with it the host's noise that is kept from the terminal.
+        with Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as self._live:
             yield
         self._live = None
 

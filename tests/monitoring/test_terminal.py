@@ -41,3 +41,17 @@ def test_a_file_gets_one_line_per_look(report):
         view.update(report)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 2 and lines[0].startswith('[')
+
+
+def test_a_terminal_is_not_given_what_others_print(capsys):
+    stream = io.StringIO()
+    view = TerminalView(stream)
+    view._console = Console(file=stream, force_terminal=True, width=120)
+    assert view.is_live
+    with view.shown():
+        view.update(running_report())
+        print('noise of the host')
+        view.update(finished_report())
+    assert 'noise of the host' not in stream.getvalue()
+    assert capsys.readouterr().out == 'noise of the host\n'
+    assert 'lag 0 of 4' in stream.getvalue()
