@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from ..core.coordinator import AsyncTrainingCoordinator
 from ..core.errors import ConfigError, RoleFailed
 from ..core.stop import RunLimits
 from ..core.trainer import AsyncTrainer
+
+logger = logging.getLogger(__name__)
 
 LOG_FILE = 'lzero_async.log'
 
@@ -99,7 +102,10 @@ def _run_async(
                 outcome = trainer.run()
             except RoleFailed as failure:
                 monitor.ended('failure', str(failure))
-                parts.finish()
+                try:
+                    parts.finish()
+                except Exception:  # the first failure is the one to raise
+                    logger.exception('the last state could not be saved')
                 raise
             parts.finish()
             monitor.ended(outcome.ended_by)

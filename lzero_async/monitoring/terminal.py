@@ -76,6 +76,8 @@ def progress_table(report: RunReport) -> Table:
 
 def final_table(report: RunReport) -> Table:
     table = Table(title='lzero-async', title_justify='left', show_header=False)
+    table.add_column()
+    table.add_column(overflow='fold')  # a path that is cut short cannot be copied
     rows = {
         'ended by': report.ended_by or 'still running',
         'mode': f'{report.statistics["mode"]}, off_policy_degree {report.statistics["off_policy_degree"]}',

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import pytest
@@ -20,6 +21,14 @@ def test_final_table_has_what_a_user_asks_for():
         'mean 0.75, max 2', 'last 30.0 (policy_version 380), best 42.0 (policy_version 200)', 'exp/ckpt', 'exp/log',
     ):
         assert words in text
+
+
+def test_paths_are_whole_on_a_narrow_screen():
+    stream = io.StringIO()
+    report = dataclasses.replace(finished_report(), exp_name='some/rather/long/folder/of/experiments/cartpole_seed0')
+    Console(file=stream, width=60).print(final_table(report))
+    text = ''.join(line.split('│')[2].strip() for line in stream.getvalue().splitlines() if '│' in line)
+    assert f'{report.exp_name}/ckpt{report.exp_name}/log' in text
 
 
 def test_error_is_shown():
