@@ -51,7 +51,7 @@ class AsyncConfig:
         'fewer steps. False: LightZero\'s own code.',
     )
     switch_interval_s: Optional[float] = _setting(
-        0.00005,
+        0.0005,
         optional(number(0.0, exclusive=True)),
         'sys.setswitchinterval while roles share the GIL. None leaves it alone.',
     )

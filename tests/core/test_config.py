@@ -19,7 +19,7 @@ DEFAULTS = dict(
     collector_threads=None,
     evaluator_threads=None,
     accelerate=True,
-    switch_interval_s=0.00005,
+    switch_interval_s=0.0005,
     summary_interval_s=5.0,
     show_progress=True,
 )
