@@ -1,6 +1,8 @@
 """One measured run, in a process of its own. Used by the benchmarks; prints one line of JSON.
 
     python -m benchmarks.one_run stock|DEGREE ENV_STEPS FOLDER
+
+BENCH_POLICY in the environment, as JSON, changes settings of the policy: '{"switch_interval_s": 0.005}'.
 """
 import contextlib
 import json

@@ -32,7 +32,6 @@ class LightZeroLearner:
         self._copies_weights = copies_weights
         self._memory = BufferMemory(buffer, tb_logger)
         self._env_step = 0
-        self._sufficient = False
         self._trained_rounds = 0
         self._last_budget = 0
         self._warned_priority = False
