@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+from lzero_async.core.config import AsyncConfig
 from lzero_async.core.coordinator import AsyncTrainingCoordinator
 from lzero_async.core.errors import Stopped
 from lzero_async.core.protocols import Evaluation, RoundResult
@@ -123,7 +124,11 @@ class FakeCollector:
         self.steps = steps
         self.work = work
         self.log = log
+        self.loaded = []
         self.snapshots = []
+
+    def load_weights(self, weights, policy_version):
+        self.loaded.append((policy_version, weights))
 
     def collect(self, snapshot, keep_going):
         self.snapshots.append(snapshot)
@@ -132,7 +137,7 @@ class FakeCollector:
         self.work(call, keep_going)
         if not keep_going():
             raise Stopped('told not to keep going')
-        return Collected(segments=call, transitions=self.steps, env_step=call * self.steps)
+        return Collected.of(snapshot.policy_version, segments=call, transitions=self.steps, env_step=call * self.steps)
 
 
 class FakeLearner:
@@ -150,10 +155,10 @@ class FakeLearner:
         self.aheads = []
         self._owed = 0
 
-    def admit(self, collected):
+    def admit(self, batch):
         self.log('admit')
-        self.admitted.append(collected)
-        self.env_step += collected.transitions
+        self.admitted.append(batch)
+        self.env_step += batch.transitions
         self._owed += self.updates
 
     def train_round(self, keep_going):
@@ -168,9 +173,13 @@ class FakeLearner:
         self.aheads.append(made)
         return RoundResult(updates=made, sufficient=self.sufficient)
 
-    def snapshot(self, with_state):
-        self.log('snapshot with state' if with_state else 'snapshot')
+    def snapshot(self):
+        self.log('snapshot')
         return WeightSnapshot(self.train_iter, self.env_step, weights=f'weights-{self.train_iter}')
+
+    def state(self):
+        self.log('state')
+        return f'state-{self.train_iter}'
 
     def _train(self, updates, keep_going):
         made = 0
@@ -191,7 +200,11 @@ class FakeEvaluator:
         self.stop_at = stop_at
         self.work = work
         self.log = log
+        self.loaded = []
         self.snapshots = []
+
+    def load_weights(self, weights, policy_version):
+        self.loaded.append((policy_version, weights))
 
     def due(self, train_iter):
         self.log('due?')
@@ -215,6 +228,7 @@ class FakeObserver:
         self.log = log
         self.rounds = []
         self.evaluations = []
+        self.on_policy_rounds = []
 
     def on_round(self, record):
         self.log('round')
@@ -224,6 +238,10 @@ class FakeObserver:
     def on_evaluation(self, evaluation):
         self.log('evaluation')
         self.evaluations.append(evaluation)
+
+    def on_policy_round(self, record):
+        self.log('on-policy round')
+        self.on_policy_rounds.append(record)
 
 
 # -------------------------------------------------------------------- runs
@@ -246,11 +264,16 @@ class WatchedCoordinator(AsyncTrainingCoordinator):
         super().close(wait)
 
 
+def fast(**settings):
+    """Settings under which nothing waits for time to pass."""
+    return AsyncConfig(**{'batch_generation_interval': 0, 'sync_retry_delay': 0, **settings})
+
+
 def make_run(
     degree=0, async_eval=False, collectors=None, learner=None, evaluator=None, observer=None,
-    max_env_step=ENDLESS, max_train_iter=ENDLESS, ahead=0, clock=None, **trainer_settings
+    max_env_step=ENDLESS, max_train_iter=ENDLESS, ahead=0, clock=None, role_context=None, synchronizer=None, **settings
 ):
-    """A trainer of fakes, not started yet, with all its parts by name."""
+    """A trainer of fakes, not started yet, with all its parts by name. `settings` are those of AsyncConfig."""
     run = SimpleNamespace(
         coordinator=WatchedCoordinator(
             degree, enable_async_eval=async_eval, max_train_ahead=ahead, **({'clock': clock} if clock else {})
@@ -262,6 +285,7 @@ def make_run(
     )
     run.trainer = AsyncTrainer(
         run.coordinator, run.collectors, run.learner, run.evaluator, run.observer,
-        RunLimits(max_env_step, max_train_iter), **trainer_settings
+        RunLimits(max_env_step, max_train_iter), settings=fast(off_policy_degree=degree, **settings),
+        synchronizer=synchronizer, **({'role_context': role_context} if role_context else {})
     )
     return run

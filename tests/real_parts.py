@@ -9,7 +9,8 @@ from tensorboardX import SummaryWriter
 
 from lzero_async.core.weights import WeightSnapshot
 from lzero_async.lightzero.collect import LightZeroCollector
-from lzero_async.lightzero.policies import RolePolicy, export_weights
+from lzero_async.lightzero.policies import RolePolicy
+from lzero_async.torch_weights import TorchWeights
 
 
 def compiled(folder, **policy):
@@ -24,7 +25,7 @@ def learner_policy(cfg):
 
 
 def snapshot_of(policy, version=0):
-    return WeightSnapshot(version, 0, export_weights(policy._learn_model))
+    return WeightSnapshot(version, 0, TorchWeights().read(policy._learn_model))
 
 
 def make_collector(cfg, policy, accelerate=False):
@@ -40,6 +41,7 @@ def real_segments(cfg, batches):
     policy = learner_policy(cfg)
     collector = make_collector(cfg, policy)
     try:
-        return [collector.collect(snapshot_of(policy), lambda: True).segments for _ in range(batches)]
+        collected = [collector.collect(snapshot_of(policy), lambda: True) for _ in range(batches)]
+        return [piece.segments for batch in collected for piece in batch.pieces]
     finally:
         collector.close()

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict
+from typing import Callable, Mapping
+
+from .statistics import Statistics
 
 KINDS = ('collect', 'train', 'eval')
 
@@ -12,14 +14,14 @@ class Activity:
     """Seconds since the clock was made (or reset). `busy` counts time in which at least one of a kind was at work."""
 
     elapsed: float
-    busy: Dict[str, float]
+    busy: Mapping[str, float]
     overlap: float
 
     def since(self, earlier: 'Activity') -> 'Activity':
         """What happened after `earlier`, a reading of the same clock."""
         return Activity(
             elapsed=self.elapsed - earlier.elapsed,
-            busy={kind: seconds - earlier.busy[kind] for kind, seconds in self.busy.items()},
+            busy=Statistics({kind: seconds - earlier.busy[kind] for kind, seconds in self.busy.items()}),
             overlap=self.overlap - earlier.overlap,
         )
 
@@ -54,7 +56,7 @@ class ActivityClock:
 
     def read(self) -> Activity:
         self._advance()
-        return Activity(self._last - self._begin, dict(self._busy), self._overlap)
+        return Activity(self._last - self._begin, Statistics(self._busy), self._overlap)
 
     def _advance(self) -> None:
         now = self._clock()

@@ -8,10 +8,21 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 from .checks import Check, boolean, device, integer, number, optional
 from .control_law import AUTO_DEGREE
 from .errors import ConfigError
+from .staleness import StalenessRules
+
+GROUP = 'async_training'
+DEFAULT_QUEUE_SIZE = 10
+DEFAULT_MAX_STALENESS = 5
 
 
 def _setting(default: Any, check: Check, doc: str) -> Any:
     return field(default=default, metadata={'check': check, 'doc': doc})
+
+
+class _FilledIn(int):
+    """A value that was not given. `dataclasses.replace` hands it back, and then it is filled in anew."""
+
+    __repr__ = int.__repr__
 
 
 @dataclass(frozen=True)
@@ -22,15 +33,61 @@ class AsyncConfig:
         0,
         integer(AUTO_DEGREE),
         'Rounds that collecting may be ahead of training. 0: serial, exactly as LightZero. N: at most N. '
-        '-1: max(1, replay_buffer_size // batch_size // 10).',
+        '-1: begins at max(1, replay_buffer_size // batch_size // 10) and adapts.',
     )
     enable_async_training: bool = _setting(True, boolean, 'False hands the whole run to LightZero\'s own entry.')
     enable_async_eval: bool = _setting(
         False, boolean, 'Evaluate in the background, on a snapshot, instead of pausing training for it.'
     )
     enable_async_debug_log: bool = _setting(False, boolean, 'One line per round in the run\'s log.')
-    data_queue_size: int = _setting(
-        10, integer(1), 'Batches that may wait for the learner. A collector that finds the queue full waits.'
+    data_queue_size: Optional[int] = _setting(
+        None, optional(integer(1)),
+        'Batches that may wait for the learner, 10 if not set. A collector that finds the queue full waits.',
+    )
+    max_queue_size: Optional[int] = _setting(
+        None, optional(integer(1)), 'The same bound as data_queue_size, by its other name. Two values are refused.'
+    )
+    min_off_policy_degree: int = _setting(1, integer(1), 'The least that off_policy_degree=-1 adapts to.')
+    max_off_policy_degree: Optional[int] = _setting(
+        None, optional(integer(1)), 'The most that off_policy_degree=-1 adapts to. None: what it begins at.'
+    )
+    staleness_threshold: int = _setting(
+        3, integer(0), 'Samples more rounds stale than this are counted as stale, and trained on.'
+    )
+    max_staleness_allowed: Optional[int] = _setting(
+        None, optional(integer(0)),
+        'Samples more rounds stale than this are dropped, and counted. If not set 5, or the degree where that is more.',
+    )
+    max_sample_age_s: Optional[float] = _setting(
+        None, optional(number(0.0, exclusive=True)), 'Samples older than this many seconds are dropped, and counted.'
+    )
+    max_consecutive_drops: int = _setting(
+        20, integer(1), 'Whole batches dropped one after the other until the run ends with an error.'
+    )
+    min_batch_count: int = _setting(
+        1, integer(1), 'Batches that must wait in the queue before the learner begins to train them.'
+    )
+    batch_timeout: float = _setting(
+        30.0, number(0.0, exclusive=True),
+        'Seconds after which the learner trains fewer than min_batch_count, or, with none, says whom it waits for.',
+    )
+    generation_timeout: float = _setting(
+        30.0, number(0.0, exclusive=True),
+        'Seconds after which a collect, or a collector\'s wait for the learner, is reported as overdue.',
+    )
+    batch_generation_interval: float = _setting(
+        0.1, number(0.0), 'Least seconds between the starts of two collects of one collector (off_policy_degree != 0).'
+    )
+    max_sync_retries: int = _setting(3, integer(0), 'Attempts to bring weights to a role after the first has failed.')
+    sync_timeout: float = _setting(30.0, number(0.0, exclusive=True), 'Seconds for one such attempt.')
+    sync_retry_delay: float = _setting(1.0, number(0.0), 'Seconds between two such attempts.')
+    sync_monitor_interval: float = _setting(
+        60.0, number(0.0, exclusive=True),
+        'Seconds between two lines of Component Statistics, and two calls of the monitor callbacks.',
+    )
+    sync_batch_size: Optional[int] = _setting(
+        None, optional(integer(1)),
+        'Strictly on-policy rounds of at least so many samples, all of one version (off_policy_degree 0 only).',
     )
     max_train_ahead: int = _setting(
         0, integer(0), 'Rounds that an idle learner may train ahead of collecting, on data it already has.'
@@ -62,12 +119,67 @@ class AsyncConfig:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            value = setting.metadata['check'](setting.name, getattr(self, setting.name))
+            value = getattr(self, setting.name)
+            value = None if isinstance(value, _FilledIn) else setting.metadata['check'](setting.name, value)
             object.__setattr__(self, setting.name, value)
-        if self.off_policy_degree == 0 and self.max_train_ahead > 0:
+        self._resolve()
+        self._check_together()
+
+    def _resolve(self) -> None:
+        """Fill in what was not given."""
+        sizes = [size for size in (self.data_queue_size, self.max_queue_size) if size is not None]
+        if len(set(sizes)) > 1:
             raise ConfigError(
-                f'max_train_ahead must be 0 when off_policy_degree is 0 (serial), got {self.max_train_ahead}'
+                f'max_queue_size must equal data_queue_size ({self.data_queue_size}), of which it is another name, '
+                f'got {self.max_queue_size}'
             )
+        size = sizes[0] if sizes else DEFAULT_QUEUE_SIZE
+        for name in ('data_queue_size', 'max_queue_size'):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, _FilledIn(size))
+        if self.max_staleness_allowed is None and self.off_policy_degree != AUTO_DEGREE:
+            most = _FilledIn(max(DEFAULT_MAX_STALENESS, self.off_policy_degree))
+            object.__setattr__(self, 'max_staleness_allowed', most)
+
+    def _check_together(self) -> None:
+        if self.off_policy_degree == 0:
+            if self.max_train_ahead > 0:
+                raise ConfigError(
+                    f'max_train_ahead must be 0 when off_policy_degree is 0 (serial), got {self.max_train_ahead}'
+                )
+        elif self.sync_batch_size is not None:
+            raise ConfigError(
+                f'sync_batch_size must be None unless off_policy_degree is 0 (serial), got {self.sync_batch_size} with '
+                f'off_policy_degree {self.off_policy_degree}'
+            )
+        name, most = 'off_policy_degree', max(1, self.off_policy_degree)
+        if self.off_policy_degree == AUTO_DEGREE:
+            name, most = 'min_off_policy_degree', self.min_off_policy_degree
+        if self.min_batch_count > min(most, self.queue_bound):
+            raise ConfigError(
+                f'min_batch_count must be <= {min(most, self.queue_bound)}, since no more batches can wait with '
+                f'{name} {getattr(self, name)} and data_queue_size {self.queue_bound}, got {self.min_batch_count}'
+            )
+        if self.max_off_policy_degree is not None and self.max_off_policy_degree < self.min_off_policy_degree:
+            raise ConfigError(
+                f'max_off_policy_degree must be >= min_off_policy_degree ({self.min_off_policy_degree}), got '
+                f'{self.max_off_policy_degree}'
+            )
+
+    @property
+    def queue_bound(self) -> int:
+        assert self.data_queue_size is not None
+        return self.data_queue_size
+
+    def staleness_rules(self, degree: int) -> StalenessRules:
+        """For a run whose degree never passes `degree`."""
+        most = self.max_staleness_allowed
+        return StalenessRules(
+            self.staleness_threshold,
+            max(DEFAULT_MAX_STALENESS, degree) if most is None else most,
+            self.max_sample_age_s,
+            self.max_consecutive_drops,
+        )
 
     @classmethod
     def names(cls) -> List[str]:
@@ -77,6 +189,8 @@ class AsyncConfig:
     def from_mapping(cls, settings: Mapping[str, Any]) -> 'AsyncConfig':
         """Build from a mapping that holds settings of lzero-async and nothing else."""
         for key in settings:
+            if key == GROUP:
+                raise ConfigError(f'{GROUP} must stand in the policy of a LightZero config, got it among settings')
             if key not in cls.names():
                 raise ConfigError(_unknown(str(key), nearest(str(key), cls.names(), cutoff=0.5)))
         return cls(**settings)
@@ -85,14 +199,30 @@ class AsyncConfig:
     def from_policy(cls, policy: Mapping[str, Any], host_keys: Iterable[str] = ()) -> 'AsyncConfig':
         """Pick the settings out of a LightZero `policy` config, whose other keys belong to LightZero.
 
-        A key that neither knows and that looks like a misspelt setting is refused; `host_keys` are never suspected.
+        A key that neither knows and that looks like a misspelt setting is refused; `host_keys` are never suspected, nor
+        is LightZero's batch_size, though it is as near to sync_batch_size as some misspellings are.
         """
         own: Dict[str, Any] = {key: policy[key] for key in cls.names() if key in policy}
-        for key in set(policy) - set(own) - set(host_keys):
-            meant = nearest(str(key), cls.names(), cutoff=0.8)
+        for key in set(policy) - set(own) - set(host_keys) - {GROUP}:
+            meant = nearest(str(key), [*cls.names(), GROUP], cutoff=0.81)
             if meant is not None:
                 raise ConfigError(_unknown(f'policy.{key}', meant))
-        return cls(**own)
+        return cls(**own, **cls._from_group(policy.get(GROUP), own))
+
+    @classmethod
+    def _from_group(cls, group: Any, own: Mapping[str, Any]) -> Dict[str, Any]:
+        """The settings of `policy.async_training`, as far as they do not stand in `policy` as well."""
+        if group is None:
+            return {}
+        if not isinstance(group, Mapping):
+            raise ConfigError(f'{GROUP} must be a mapping of settings, got {group!r}')
+        for key, value in group.items():
+            if key not in cls.names():
+                raise ConfigError(_unknown(f'{GROUP}.{key}', nearest(str(key), cls.names(), cutoff=0.5)))
+            value = next(one.metadata['check'] for one in fields(cls) if one.name == key)(f'{GROUP}.{key}', value)
+            if key in own and own[key] != value:
+                raise ConfigError(f'{GROUP}.{key} must equal policy.{key} ({own[key]!r}), got {value!r}')
+        return {key: value for key, value in group.items() if key not in own}
 
 
 def nearest(key: str, names: Iterable[str], cutoff: float) -> Optional[str]:

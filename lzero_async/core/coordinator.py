@@ -1,18 +1,23 @@
 """AsyncTrainingCoordinator: the counters, and the gates that keep collecting and training within their lag."""
 from __future__ import annotations
 
-import asyncio
-import inspect
+import logging
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
+from concurrent.futures import Future
+from typing import Any, Callable, Dict, Optional, TypeVar, Union
 
 from .activity import KINDS, Activity, ActivityClock
+from .autotune import DegreeChange, DegreeController
+from .background import Background
+from .calls import call
 from .checks import boolean, integer
 from .control_law import AUTO_DEGREE, auto_degree, may_collect, may_train
-from .errors import GateTimeout, Stopped
+from .errors import BoundBroken, GateTimeout, Stopped
 from .statistics import Statistics
+from .strain import TrainingSignals
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
@@ -24,7 +29,7 @@ class AsyncTrainingCoordinator:
     |---|---|
     | 0 | serial: collect and train take turns |
     | N > 0 | asynchronous: at most N rounds are collected and not yet trained |
-    | -1 | asynchronous, N = max(1, buffer_size // batch_size // 10) |
+    | -1 | asynchronous, N begins at max(1, buffer_size // batch_size // 10) and adapts while rounds are trained |
 
     Any thread may call any member. The `run_*` calls wait for their gate, run the function in the calling thread and
     count it when it returns; a function that raises is not counted, and its slot is free again. A function may be a
@@ -40,6 +45,8 @@ class AsyncTrainingCoordinator:
         batch_size: int = 32,
         *,
         max_train_ahead: Optional[int] = None,
+        min_off_policy_degree: int = 1,
+        max_off_policy_degree: Optional[int] = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         degree = integer(AUTO_DEGREE)('off_policy_degree', off_policy_degree)
@@ -47,11 +54,19 @@ class AsyncTrainingCoordinator:
         batch_size = integer(1)('batch_size', batch_size)
         self._enable_async_eval = boolean('enable_async_eval', enable_async_eval)
         self._max_train_ahead = None if max_train_ahead is None else integer(0)('max_train_ahead', max_train_ahead)
-        self._degree = auto_degree(buffer_size, batch_size) if degree == AUTO_DEGREE else degree
         self._clock = clock
+        self._background = Background('lzero-async-evaluator')
 
         # Guards all that follows. Both gates wait on it: the progress of one role opens the gate of the other.
         self._changed = threading.Condition(threading.Lock())
+        self._controller: Optional[DegreeController] = None
+        if degree == AUTO_DEGREE:
+            start = auto_degree(buffer_size, batch_size)
+            self._controller = DegreeController(start, min_off_policy_degree, max_off_policy_degree)
+            degree = self._controller.degree
+        self._degree: int = degree
+        self._signals: Optional[TrainingSignals] = None
+        self._most_collects = self._dropped = 0
         self._finished = {kind: 0 for kind in KINDS}
         self._in_flight = {kind: 0 for kind in KINDS}
         self._work_time = {kind: 0.0 for kind in KINDS}
@@ -60,8 +75,6 @@ class AsyncTrainingCoordinator:
         self._activity = ActivityClock(clock)
         self._stop_requested = False
         self._closed = False
-        self._evaluator: Optional[ThreadPoolExecutor] = None
-        self._evals: List['Future[Any]'] = []
 
     # ---------------------------------------------------------------- the law
 
@@ -77,8 +90,14 @@ class AsyncTrainingCoordinator:
 
     @property
     def off_policy_degree(self) -> int:
-        """The degree in force; never -1."""
-        return self._degree
+        """The degree in force; never -1. A lowered one comes into force as outstanding rounds are trained."""
+        with self._changed:
+            return self._degree_in_force()
+
+    @property
+    def highest_degree(self) -> int:
+        """What the degree can grow to while the run goes on; a fixed degree stays as it is."""
+        return self._degree if self._controller is None else self._controller.highest
 
     @property
     def is_synchronous(self) -> bool:
@@ -121,40 +140,30 @@ class AsyncTrainingCoordinator:
         """
         if not self._enable_async_eval:
             return self._run('eval', lambda: True, fn, None)
-        with self._changed:
-            if self._closed:
-                raise Stopped('the coordinator is closed')
-            if self._evaluator is None:
-                self._evaluator = ThreadPoolExecutor(max_workers=1, thread_name_prefix='lzero-async-evaluator')
-            # A failure stays in the list until wait_for_eval() raises it; what ended well can go.
-            self._evals = [f for f in self._evals if not f.done() or _has_failed(f)]
-            future = self._evaluator.submit(self._run, 'eval', lambda: True, fn, None)
-            self._evals.append(future)
-            return future
+        return self._background.submit(lambda: self._run('eval', lambda: True, fn, None))
 
     def wait_for_eval(self, timeout: Optional[float] = None) -> Any:
         """Wait for the background evaluations asked for so far, for at most `timeout` seconds in all.
 
         Returns the last result, raises the first failure; what was not waited for can be waited for again.
         """
-        with self._changed:
-            waiting = list(self._evals)
-        give_up_at = None if timeout is None else time.monotonic() + timeout
-        result = None
-        for future in waiting:
-            try:
-                if not future.cancelled():
-                    result = future.result(None if give_up_at is None else max(0.0, give_up_at - time.monotonic()))
-            finally:
-                if future.done():
-                    self._forget(future)
-        return result
+        return self._background.wait(timeout)
 
     @property
     def eval_in_progress(self) -> bool:
         """Whether a background evaluation is running or waiting to."""
+        return self._background.in_progress
+
+    def drop_round(self) -> None:
+        """A collected round will not be trained: it no longer counts towards the lag."""
         with self._changed:
-            return any(not future.done() for future in self._evals)
+            self._dropped += 1
+            self._changed.notify_all()
+
+    def report_signals(self, signals: TrainingSignals) -> None:
+        """What the learner says of the round it is training; heard by the degree that tunes itself."""
+        with self._changed:
+            self._signals = signals
 
     # ---------------------------------------------------------------- the counts
 
@@ -166,11 +175,12 @@ class AsyncTrainingCoordinator:
                 'collect_count': self._finished['collect'],
                 'train_count': self._finished['train'],
                 'eval_count': self._finished['eval'],
+                'drop_count': self._dropped,
                 'collect_train_lag': self._lag(),
                 'max_lag': self._max_lag,
                 'collects_in_flight': self._in_flight['collect'],
                 'mode': 'synchronous' if self._degree == 0 else 'asynchronous',
-                'off_policy_degree': self._degree,
+                'off_policy_degree': self._degree_in_force(),
                 'overlap_time': overlap,
             }
             for kind in KINDS:
@@ -190,7 +200,7 @@ class AsyncTrainingCoordinator:
         with self._changed:
             for numbers in (self._finished, self._work_time, self._wait_time):
                 numbers.update((kind, 0) for kind in KINDS)
-            self._max_lag = 0
+            self._max_lag = self._dropped = 0
             self._activity.reset()
             self._changed.notify_all()
 
@@ -207,9 +217,7 @@ class AsyncTrainingCoordinator:
         with self._changed:
             self._stop_requested = self._closed = True
             self._changed.notify_all()
-            evaluator = self._evaluator
-        if evaluator is not None:
-            evaluator.shutdown(wait=wait)
+        self._background.close(wait)
 
     def __enter__(self) -> 'AsyncTrainingCoordinator':
         return self
@@ -217,28 +225,21 @@ class AsyncTrainingCoordinator:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    # ---------------------------------------------------------------- inside; _forget and _run take the lock themselves
-
-    def _forget(self, future: 'Future[Any]') -> None:
-        with self._changed:
-            self._evals = [other for other in self._evals if other is not future]
+    # ---------------------------------------------------------------- inside; only _run takes the lock itself
 
     def _lag(self) -> int:
-        return self._finished['collect'] - self._finished['train']
+        return self._finished['collect'] - self._dropped - self._finished['train']
+
+    def _degree_in_force(self) -> int:
+        return max(self._degree, self._lag() + self._in_flight['collect']) if self._degree else 0
 
     def _may_collect(self) -> bool:
-        return may_collect(
-            self._degree, self._finished['collect'], self._in_flight['collect'], self._finished['train']
-        )
+        kept = self._finished['collect'] - self._dropped
+        return may_collect(self._degree, kept, self._in_flight['collect'], self._finished['train'])
 
     def _may_train(self) -> bool:
-        return may_train(
-            self._degree,
-            self._finished['collect'],
-            self._finished['train'],
-            self._in_flight['train'],
-            self._max_train_ahead,
-        )
+        kept = self._finished['collect'] - self._dropped
+        return may_train(self._degree, kept, self._finished['train'], self._in_flight['train'], self._max_train_ahead)
 
     def _stopped(self, kind: str) -> bool:
         return self._closed or (kind == 'collect' and self._stop_requested)
@@ -250,14 +251,22 @@ class AsyncTrainingCoordinator:
             if self._stopped(kind):
                 raise Stopped(f'no further {kind} may start: the run is stopping')
             if not opened:
-                raise GateTimeout(self._why_closed(kind, timeout))
+                raise GateTimeout(
+                    f'{kind} waited {timeout} s for {"training" if kind == "collect" else "collecting"}: '
+                    f'collect_count={self._finished["collect"]}, train_count={self._finished["train"]}, '
+                    f'collects in flight={self._in_flight["collect"]}, off_policy_degree={self._degree}, '
+                    f'max_train_ahead={self._max_train_ahead}'
+                )
+            self._check_lag(kind)
             begun = self._clock()
             self._wait_time[kind] += begun - asked
             self._in_flight[kind] += 1
+            self._most_collects = max(self._most_collects, self._in_flight['collect'])
             self._activity.start(kind)
+        change: Optional[DegreeChange] = None
         finished = False
         try:
-            result: T = _call(fn)
+            result: T = call(fn)
             finished = True
             return result
         finally:
@@ -266,35 +275,27 @@ class AsyncTrainingCoordinator:
                 self._activity.stop(kind)
                 if finished:
                     self._finished[kind] += 1
-                    self._work_time[kind] += self._clock() - begun
+                    seconds = self._clock() - begun
+                    self._work_time[kind] += seconds
                     self._max_lag = max(self._max_lag, self._lag())
+                    change = self._tune(kind, seconds)
                 self._changed.notify_all()
+            if change is not None:
+                logger.info('off_policy_degree is %d from now on: %s', change.degree, change.reason)
 
-    def _why_closed(self, kind: str, timeout: Optional[float]) -> str:
-        waits_for = 'training' if kind == 'collect' else 'collecting'
-        return (
-            f'{kind} waited {timeout} s for {waits_for}: collect_count={self._finished["collect"]}, '
-            f'train_count={self._finished["train"]}, collects in flight={self._in_flight["collect"]}, '
-            f'off_policy_degree={self._degree}, max_train_ahead={self._max_train_ahead}'
-        )
+    def _check_lag(self, kind: str) -> None:
+        """The gate has let this through; still, a bound that is guaranteed is checked."""
+        outstanding = self._lag() + self._in_flight['collect'] + 1
+        if kind == 'collect' and outstanding > max(1, self._degree):
+            raise BoundBroken(f'lag must be <= off_policy_degree {self._degree}, got {outstanding} with this collect')
 
-
-def _has_failed(future: 'Future[Any]') -> bool:
-    return not future.cancelled() and future.exception() is not None
-
-
-def _call(fn: Callable[[], Any]) -> Any:
-    result = fn()
-    if not inspect.isawaitable(result):
-        return result
-
-    async def finish() -> Any:
-        return await result
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(finish())
-    # The caller sits inside a running loop, which cannot be entered twice: use one in a thread of its own.
-    with ThreadPoolExecutor(max_workers=1) as helper:
-        return helper.submit(asyncio.run, finish()).result()
+    def _tune(self, kind: str, seconds: float) -> Optional[DegreeChange]:
+        """Tell the controller, if there is one, what a finished piece of work took."""
+        change: Optional[DegreeChange] = None
+        if self._controller is not None and kind == 'collect':
+            self._controller.collected(seconds)
+        elif self._controller is not None and kind == 'train':
+            signals, self._signals = self._signals, None
+            change = self._controller.trained(seconds, self._most_collects, signals)
+            self._degree = self._controller.degree
+        return change

@@ -5,7 +5,7 @@ import contextlib
 import signal
 import socket
 import threading
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Optional
 
 
 @contextlib.contextmanager
@@ -40,9 +40,11 @@ class Doorbell:
         with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet: one more says nothing new
             self._ringer.send(b'\0')
 
-    def wait(self) -> None:
-        """Return once somebody has rung since the last wait."""
-        self._waiter.recv(4096)
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Return once somebody has rung since the last wait, or after `timeout` seconds."""
+        self._waiter.settimeout(timeout)
+        with contextlib.suppress(socket.timeout):
+            self._waiter.recv(4096)
 
     def close(self) -> None:
         self._waiter.close()

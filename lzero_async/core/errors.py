@@ -22,6 +22,22 @@ class GateTimeout(LzeroAsyncError, TimeoutError):
     """A role waited at its gate for longer than it was told to."""
 
 
+class SyncTimeout(LzeroAsyncError, TimeoutError):
+    """A target did not take its weights in time."""
+
+
+class WeightsTooStale(LzeroAsyncError):
+    """Nothing may be collected with the weights at hand, and no newer ones can come."""
+
+
+class BoundBroken(LzeroAsyncError):
+    """A bound on lag or staleness that the run guarantees does not hold. This is a defect, and the run stops."""
+
+
+class EverythingDropped(LzeroAsyncError):
+    """So many batches in a row were dropped as too stale or too old that the run cannot be getting anywhere."""
+
+
 class RoleFailed(LzeroAsyncError):
     """A role raised. `role` names it, `__cause__` is what it raised, with its traceback."""
 

@@ -1,11 +1,13 @@
 """What the loops need of a collector, a learner and an evaluator, and what they tell in return."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, Protocol, Tuple
 
 from .activity import Activity
-from .segments import Collected
+from .on_policy import OnPolicyRecord
+from .segments import Collected, SegmentBatch
+from .strain import TrainingSignals
 from .weights import WeightSnapshot
 
 KeepGoing = Callable[[], bool]
@@ -13,10 +15,24 @@ KeepGoing = Callable[[], bool]
 
 
 class Collector(Protocol):
-    """Called from one collector thread only."""
+    """`collect` is called from one collector thread only, `load_weights` between two collects."""
+
+    def load_weights(self, weights: Any, policy_version: int) -> None:
+        """Work with these weights from now on, or raise and go on with the old ones."""
 
     def collect(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Collected:
-        """Collect one batch, all of it with the weights of `snapshot`. Raises Stopped if told not to keep going."""
+        """Collect one batch with the weights of `snapshot`, which are loaded. Raises Stopped if told not to go on."""
+
+
+@dataclass(frozen=True)
+class SampleAges:
+    """How old the samples were that a round's updates drew from the buffer, at the time they were trained on."""
+
+    samples: int
+    staleness_mean: float
+    staleness_max: int
+    age_mean: float
+    age_max: float
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,8 @@ class RoundResult:
     updates: int
     sufficient: bool
     """False if the buffer holds too little to train on yet; the limits of the run are then not looked at."""
+    signals: TrainingSignals = field(default_factory=TrainingSignals)
+    replayed: Optional[SampleAges] = None
 
 
 class Learner(Protocol):
@@ -36,7 +54,7 @@ class Learner(Protocol):
     def env_step(self) -> int:
         """Environment steps behind the data admitted so far."""
 
-    def admit(self, collected: Collected) -> None:
+    def admit(self, batch: SegmentBatch) -> None:
         """Take a batch into the buffer; it owes its updates from now on."""
 
     def train_round(self, keep_going: KeepGoing) -> RoundResult:
@@ -45,8 +63,11 @@ class Learner(Protocol):
     def train_ahead(self, keep_going: KeepGoing) -> RoundResult:
         """Make as many updates as the last round did, on the data at hand, as payment in advance."""
 
-    def snapshot(self, with_state: bool) -> WeightSnapshot:
-        """A copy of the weights; `with_state` adds what a checkpoint needs."""
+    def snapshot(self) -> WeightSnapshot:
+        """A copy of the weights."""
+
+    def state(self) -> Any:
+        """A copy of all that a checkpoint of the learner as it stands needs."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +78,21 @@ class Evaluation:
     is_best: bool
     stop: bool
     """The evaluator's stop value is reached."""
+    returns: Tuple[float, ...] = ()
+    """Of each episode, where the evaluator knows them."""
 
 
 class Evaluator(Protocol):
-    """`due` is called from the learner's thread, `evaluate` from one thread at a time."""
+    """`due` is called from the learner's thread, `evaluate` from one thread at a time, `load_weights` between two."""
+
+    def load_weights(self, weights: Any, policy_version: int) -> None:
+        """Work with these weights from now on, or raise and go on with the old ones."""
 
     def due(self, train_iter: int) -> bool:
         """Whether an evaluation falls due now. Asking counts as taking: the next one is due an interval later."""
 
     def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:
-        """Play the episodes with `snapshot`, and save it if it is the best so far."""
+        """Play the episodes with `snapshot`, whose weights are loaded, and save it if it is the best so far."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +106,13 @@ class RoundRecord:
     policy_version: int
     """Of the learner, after the round."""
     staleness: int
+    """Of the batch that was trained."""
     sample_age: float
     lag: int
     queue_size: int
     off_policy_degree: int
     activity: Activity
+    replayed: Optional[SampleAges] = None
 
 
 class Observer(Protocol):
@@ -93,3 +121,5 @@ class Observer(Protocol):
     def on_round(self, record: RoundRecord) -> None: ...
 
     def on_evaluation(self, evaluation: Evaluation) -> None: ...
+
+    def on_policy_round(self, record: OnPolicyRecord) -> None: ...

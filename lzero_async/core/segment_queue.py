@@ -1,10 +1,10 @@
 """A bounded queue between collectors and learner that can be closed, counts, and drops nothing by itself."""
 from __future__ import annotations
 
+import heapq
 import threading
-from collections import deque
 from dataclasses import dataclass
-from typing import Deque, Generic, List, Optional, TypeVar
+from typing import Any, Callable, Generic, List, Optional, Tuple, TypeVar
 
 from .checks import integer
 from .errors import QueueClosed
@@ -19,45 +19,77 @@ class QueueStatistics:
     total_consumed: int
     discarded: int
     """Items still queued when the queue was closed for good; produced = consumed + discarded + queue_size."""
+    nbytes: int
+    """Memory that the queued items hold."""
 
 
 class SegmentQueue(Generic[T]):
-    """First in, first out. Any thread may call any member."""
+    """First in, first out among items of equal `order`; else the smallest first. Any thread may call any member."""
 
-    def __init__(self, maxsize: int) -> None:
+    def __init__(
+        self, maxsize: int, order: Callable[[T], Any] = lambda item: 0, nbytes: Callable[[T], int] = lambda item: 0
+    ) -> None:
         self._maxsize = integer(1)('data_queue_size', maxsize)
+        self._order = order
+        self._size_of = nbytes
         # Guards all that follows; putters and takers both wait on it.
         self._changed = threading.Condition(threading.Lock())
-        self._items: Deque[T] = deque()
+        self._items: List[Tuple[Any, int, T]] = []  # a heap
         self._closed = False
         self._produced = 0
         self._consumed = 0
         self._discarded = 0
+        self._nbytes = 0
 
     def put(self, item: T) -> None:
-        """Append, waiting while the queue is full. Raises QueueClosed if it is closed before there is room."""
+        """Add, waiting while the queue is full. Raises QueueClosed if it is closed before there is room."""
+        order, nbytes = self._order(item), self._size_of(item)
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._maxsize)
             if self._closed:
                 raise QueueClosed('the queue is closed: nothing more can be put')
-            self._items.append(item)
+            heapq.heappush(self._items, (order, self._produced, item))
             self._produced += 1
+            self._nbytes += nbytes
             self._changed.notify_all()
 
     def take(self) -> T:
-        """Remove the oldest item, waiting for one. Raises QueueClosed once the queue is closed and empty."""
+        """Remove the first item, waiting for one. Raises QueueClosed once the queue is closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or bool(self._items))
             if not self._items:
                 raise QueueClosed('the queue is closed: nothing more will come')
-            return self._pop()
+            item = heapq.heappop(self._items)[2]
+            self._consumed += 1
+            self._nbytes -= self._size_of(item)
+            self._changed.notify_all()
+            return item
 
-    def take_nowait(self) -> Optional[T]:
-        """The oldest item, or None if there is none right now. Raises QueueClosed as `take` does."""
+    def first(self) -> Optional[T]:
+        """The item that `take` would give, left in its place. Raises QueueClosed as `take` does."""
         with self._changed:
             if not self._items and self._closed:
                 raise QueueClosed('the queue is closed: nothing more will come')
-            return self._pop() if self._items else None
+            return self._items[0][2] if self._items else None
+
+    def wait_for(self, count: int, timeout: Optional[float] = None) -> bool:
+        """Wait until `count` items are queued or no more can come. False if `timeout` seconds passed first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or len(self._items) >= count, timeout)
+
+    def wait_for_other_first(self, item: T, timeout: Optional[float] = None) -> bool:
+        """Wait until another item comes first or no more can come. False if `timeout` seconds passed first."""
+
+        def other() -> bool:
+            return self._closed or not self._items or self._items[0][2] is not item
+
+        with self._changed:
+            return self._changed.wait_for(other, timeout)
+
+    @property
+    def closed(self) -> bool:
+        with self._changed:
+            return self._closed
 
     def close(self) -> None:
         """Refuse further items; those inside can still be taken. Closing twice is closing once."""
@@ -69,18 +101,13 @@ class SegmentQueue(Generic[T]):
         """Close, and hand over what nobody will take any more."""
         with self._changed:
             self._closed = True
-            left = list(self._items)
+            left = [item for _, _, item in sorted(self._items, key=lambda entry: entry[:2])]
             self._items.clear()
+            self._nbytes = 0
             self._discarded += len(left)
             self._changed.notify_all()
             return left
 
     def statistics(self) -> QueueStatistics:
         with self._changed:
-            return QueueStatistics(len(self._items), self._produced, self._consumed, self._discarded)
-
-    def _pop(self) -> T:
-        item = self._items.popleft()
-        self._consumed += 1
-        self._changed.notify_all()
-        return item
+            return QueueStatistics(len(self._items), self._produced, self._consumed, self._discarded, self._nbytes)

@@ -1,36 +1,105 @@
 """SegmentBatch: what travels forward, from collector to learner."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterable, Tuple
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The weights that samples were collected with."""
+
+    policy_version: int
+    """The learner's train_iter when those weights were copied."""
+    rounds_at_pull: int
+    """Rounds the learner had finished when those weights were copied."""
+    pulled_at: float
+
+    def staleness(self, train_count: int) -> int:
+        """Rounds finished since, if the samples were trained on now."""
+        return train_count - self.rounds_at_pull
+
+    def age(self, now: float) -> float:
+        """Seconds since the weights were pulled."""
+        return now - self.pulled_at
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Samples that were collected with one version. Only the host's code looks inside `segments`."""
+
+    policy_version: int
+    segments: Any
+    transitions: int
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collector returns from one collect. Only the host's code looks inside `segments`."""
+    """What a collector returns from one collect.
 
-    segments: Any
-    transitions: int
+    Most of it was collected with the weights of this collect. A host may hand some samples over later than it
+    collected them; those are pieces of their own, under the version that collected them.
+    """
+
+    pieces: Tuple[Piece, ...]
     env_step: int
     """Environment steps of this collector so far, this collect included."""
+
+    @classmethod
+    def of(cls, policy_version: int, segments: Any, transitions: int, env_step: int) -> 'Collected':
+        """All of it in one piece."""
+        return cls((Piece(policy_version, segments, transitions),), env_step)
 
 
 @dataclass(frozen=True)
 class SegmentBatch:
     """One round's data, and the weights it was collected with."""
 
-    collected: Collected
-    policy_version: int
-    """The learner's train_iter when those weights were copied."""
-    rounds_at_pull: int
-    """Rounds the learner had finished when those weights were pulled."""
-    pulled_at: float
+    pieces: Tuple[Piece, ...]
+    env_step: int
+    stamp: Stamp
+    """Of the weights pulled for this batch."""
+    earlier: Tuple[Stamp, ...]
+    """Of the weights that the collector pulled before, as far as pieces of this batch go back to them."""
     collected_at: float
+    slot: int = 0
+    """Numbers the batches of a run in the order of their pulls."""
+
+    @property
+    def policy_version(self) -> int:
+        return self.stamp.policy_version
+
+    @property
+    def rounds_at_pull(self) -> int:
+        return self.stamp.rounds_at_pull
+
+    @property
+    def pulled_at(self) -> float:
+        return self.stamp.pulled_at
+
+    @property
+    def transitions(self) -> int:
+        return sum(piece.transitions for piece in self.pieces)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(piece.nbytes for piece in self.pieces)
+
+    @property
+    def order(self) -> Tuple[int, int]:
+        """The oldest weights first: the order in which batches are trained."""
+        return self.rounds_at_pull, self.slot
+
+    def stamp_of(self, piece: Piece) -> Stamp:
+        stamps: Dict[int, Stamp] = {stamp.policy_version: stamp for stamp in (*self.earlier, self.stamp)}
+        return stamps[piece.policy_version]
+
+    def keeping(self, pieces: Iterable[Piece]) -> 'SegmentBatch':
+        return replace(self, pieces=tuple(pieces))
 
     def staleness(self, train_count: int) -> int:
-        """Rounds finished since the pull, if the batch were trained on now."""
-        return train_count - self.rounds_at_pull
+        return self.stamp.staleness(train_count)
 
     def age(self, now: float) -> float:
-        """Seconds since the weights were pulled."""
-        return now - self.pulled_at
+        return self.stamp.age(now)

@@ -18,12 +18,18 @@ class StopSignal:
         # Guards _reason, so that the first one stays.
         self._lock = threading.Lock()
         self._reason: Optional[str] = None
+        self._asked = threading.Event()
         self._aborted = False
         self._interrupted = False
 
     def request(self, reason: str) -> None:
         with self._lock:
             self._reason = self._reason or reason
+        self._asked.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until a stop is asked for. An interrupt is not noticed here: keep it short."""
+        self._asked.wait(seconds)
 
     def abort(self, reason: str) -> None:
         self.request(reason)

@@ -6,16 +6,21 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, List, Optional, Sequence
 
+from .channels import Channels
+from .collector_loop import CollectorLoop
+from .config import AsyncConfig
 from .coordinator import AsyncTrainingCoordinator
 from .doorbell import Doorbell, ctrl_c_blocked
 from .errors import ConfigError, QueueClosed, RoleFailed, Stopped
+from .evaluation_schedule import EvaluationSchedule
+from .learner_loop import LearnerLoop
+from .on_policy import OnPolicyRounds
+from .on_policy_collector import OnPolicyCollector
+from .param_sync import ParameterSynchronizer
 from .protocols import Collector, Evaluator, Learner, Observer
-from .segment_queue import QueueStatistics, SegmentQueue
-from .segments import SegmentBatch
+from .segment_queue import QueueStatistics
 from .statistics import Statistics
-from .stop import RunLimits, StopSignal
-from .weights import WeightStore
-from .workers import CollectorLoop, EvaluationSchedule, LearnerLoop
+from .stop import RunLimits
 
 RoleContext = Callable[[str], ContextManager[Any]]
 """Entered by each role's thread around its work, with the role's name."""
@@ -29,6 +34,10 @@ class RunOutcome:
     ended_by: str
     statistics: Statistics
     queue: QueueStatistics
+
+
+class _RoundDropped(Exception):
+    """All of a round's samples were too old, and it was not trained."""
 
 
 class AsyncTrainer:
@@ -47,26 +56,44 @@ class AsyncTrainer:
         observer: Observer,
         limits: RunLimits,
         *,
-        data_queue_size: int = 10,
+        settings: AsyncConfig = AsyncConfig(),  # noqa: B008  frozen
+        synchronizer: Optional[ParameterSynchronizer] = None,
         role_context: RoleContext = lambda role: contextlib.nullcontext(),
     ) -> None:
         if not collectors:
             raise ConfigError('collectors must hold at least one collector, got none')
         if coordinator.is_synchronous and len(collectors) > 1:
             raise ConfigError(f'collectors must be one when off_policy_degree is 0, got {len(collectors)}')
+        if settings.sync_batch_size is not None and not coordinator.is_synchronous:
+            raise ConfigError(
+                f'sync_batch_size must be None unless the coordinator is serial, got {settings.sync_batch_size} with '
+                f'off_policy_degree {coordinator.off_policy_degree}'
+            )
         self._coordinator = coordinator
         self._role_context = role_context
-        self._stop = StopSignal()
         self._limits = limits
-        self._queue: 'SegmentQueue[SegmentBatch]' = SegmentQueue(data_queue_size)
-        store = WeightStore(learner.snapshot(with_state=False))
-        self._collectors = [CollectorLoop(c, coordinator, self._queue, store, self._stop) for c in collectors]
-        self._learner = LearnerLoop(learner, coordinator, self._queue, store, limits, self._stop, observer)
+        self._learner = learner
+        self._observer = observer
+        self._channels = Channels.open(coordinator, synchronizer or ParameterSynchronizer(settings), settings)
+        self._queue, self._stop = self._channels.queue, self._channels.stop
+        if not self._channels.weights.publish(learner.snapshot()):
+            raise ConfigError('the weights to begin with must be finite, got some that are not')
+        self._on_policy: Optional[OnPolicyRounds] = None
+        if settings.sync_batch_size is not None:
+            self._on_policy = OnPolicyRounds(settings.sync_batch_size, learner.train_iter)
+            collectors = [
+                OnPolicyCollector(collector, self._on_policy, self._stop, settings.max_consecutive_drops)
+                for collector in collectors
+            ]
+        self._collectors = [
+            CollectorLoop(f'collector-{index}', collector, self._channels)
+            for index, collector in enumerate(collectors)
+        ]
+        self._learner_loop = LearnerLoop(learner, self._channels, limits, observer, self._who_collects)
         self._evaluation = EvaluationSchedule(
             evaluator,
-            coordinator,
             learner,
-            self._stop,
+            self._channels,
             observer,
             context=lambda: role_context('evaluator'),
             on_failure=self._fail,
@@ -100,12 +127,25 @@ class AsyncTrainer:
             raise
         self._doorbell.close()
         self._coordinator.close()
-        self._queue.discard()
+        self._channels.leave()
         if self._failure is not None:
             raise self._failure
-        return RunOutcome(
-            self._stop.reason or 'request_stop', self._coordinator.get_statistics(), self._queue.statistics()
-        )
+        return RunOutcome(self._stop.reason or 'request_stop', self.get_statistics(), self._queue.statistics())
+
+    def get_statistics(self) -> Statistics:
+        """All counts of the run, of all its parts, in one read-only copy. Any thread may ask, also after the run."""
+        queue = self._queue.statistics()
+        return Statistics({
+            **self._coordinator.get_statistics(),
+            'global_steps': self._learner.train_iter,
+            **self._channels.weights.get_statistics(),
+            **self._channels.samples.numbers(),
+            'queue_size': queue.queue_size,
+            'total_produced': queue.total_produced,
+            'total_consumed': queue.total_consumed,
+            'queue_memory_bytes': queue.nbytes,
+            **(self._on_policy.get_statistics() if self._on_policy is not None else {}),
+        })
 
     # ---------------------------------------------------------------- serial
 
@@ -115,7 +155,7 @@ class AsyncTrainer:
             with contextlib.suppress(Stopped):
                 while not self._stop.requested:
                     _as_role('collector', collector.step)
-                    _as_role('learner', self._train_and_evaluate)
+                    _as_role('learner', self._train_and_evaluate if self._on_policy is None else self._sync_update)
             with contextlib.suppress(Stopped):
                 self._evaluation.finish()
         except RoleFailed as failure:
@@ -125,6 +165,25 @@ class AsyncTrainer:
         self._train_once()
         if not self._stop.requested:  # as in LightZero's loop, where the last round is not evaluated
             self._evaluation.round_finished()
+
+    def _sync_update(self) -> None:
+        assert self._on_policy is not None
+        try:
+            self._on_policy.sync_update(self._update_on_policy, lambda: self._learner.train_iter)
+        except _RoundDropped:
+            self._on_policy.discard_round()
+            return
+        record = self._on_policy.last_round
+        assert record is not None
+        self._observer.on_policy_round(record)
+        if not self._stop.requested:
+            self._evaluation.round_finished()
+
+    def _update_on_policy(self, samples: List[Any]) -> None:
+        trained = self._coordinator.train_count
+        self._train_once()
+        if self._coordinator.train_count == trained:
+            raise _RoundDropped
 
     # ---------------------------------------------------------------- threads
 
@@ -153,9 +212,11 @@ class AsyncTrainer:
 
     def _supervise(self, threads: List[threading.Thread]) -> None:
         while self._roles_run():
-            self._doorbell.wait()
+            self._doorbell.wait(self._channels.settings.generation_timeout / 4)
             if self._stop.interrupted:
                 self._abort('interrupt')
+            for collector in self._collectors:
+                collector.report_overdue()
         for thread in threads:
             thread.join()
 
@@ -179,7 +240,7 @@ class AsyncTrainer:
     def _collect_all(self, loop: CollectorLoop) -> None:
         while True:
             batch = loop.step()
-            if batch.collected.env_step >= self._limits.max_env_step:
+            if batch.env_step >= self._limits.max_env_step:
                 self.request_stop('max_env_step')
 
     def _collector_ended(self) -> None:
@@ -199,15 +260,17 @@ class AsyncTrainer:
 
     # ---------------------------------------------------------------- both
 
+    def _who_collects(self) -> str:
+        return ', '.join(collector.describe() for collector in self._collectors)
+
     def _train_once(self) -> None:
-        limit = self._learner.step()
+        limit = self._learner_loop.step()
         if limit is not None:
             self.request_stop(limit)
 
     def _abort(self, reason: str) -> None:
         self._stop.abort(reason)
-        self._coordinator.close(wait=False)
-        self._queue.discard()
+        self._channels.leave()
 
     def _fail(self, failure: RoleFailed) -> None:
         with self._lock:

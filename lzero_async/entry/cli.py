@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import statistics
 import sys
 import traceback
 from dataclasses import fields
@@ -12,8 +13,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 from ..core.config import AsyncConfig
 from ..core.errors import ConfigError, RoleFailed
 from ..version import __version__
+from .evaluate import evaluate_checkpoint
 from .run import run_training
 
+LOG_LEVELS = ('DEBUG', 'INFO', 'WARNING', 'ERROR')
 EXIT_FAILURE, EXIT_CONFIG, EXIT_INTERRUPT = 1, 2, 130
 
 
@@ -52,19 +55,24 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--max-train-iter', type=int)
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--model-path', help='a checkpoint to begin with')
+    parser.add_argument('--eval-only', action='store_true', help='evaluate --model-path and print each return')
+    parser.add_argument('--sync-batch-size', type=int, help='samples of a strictly on-policy round (degree 0)')
+    parser.add_argument('--log-level', choices=LOG_LEVELS, default='INFO', help='of the run\'s log file')
     parser.add_argument('--exp-name', help='the folder to write to')
 
 
 def _train(main_config: Any, create_config: Any, options: argparse.Namespace) -> int:
-    for name in ('off_policy_degree', 'enable_async_eval', 'eval_freq'):
+    for name in ('off_policy_degree', 'enable_async_eval', 'eval_freq', 'sync_batch_size'):
         if getattr(options, name) is not None:
             main_config.policy[name] = getattr(options, name)
     if options.exp_name is not None:
         main_config.exp_name = options.exp_name
     try:
+        if options.eval_only:
+            return _evaluate(main_config, create_config, options)
         result = run_training(
             [main_config, create_config], options.seed, None, options.model_path, options.max_train_iter,
-            options.max_env_step,
+            options.max_env_step, log_level=options.log_level,
         )
     except ConfigError as error:
         return _refused(error)
@@ -72,6 +80,15 @@ def _train(main_config: Any, create_config: Any, options: argparse.Namespace) ->
         traceback.print_exc()
         return EXIT_FAILURE
     return EXIT_INTERRUPT if result.ended_by == 'interrupt' else 0
+
+
+def _evaluate(main_config: Any, create_config: Any, options: argparse.Namespace) -> int:
+    evaluation = evaluate_checkpoint([main_config, create_config], options.model_path, options.seed)
+    deviation = statistics.pstdev(evaluation.returns) if evaluation.returns else 0.0
+    print(f'policy_version {evaluation.policy_version}, {len(evaluation.returns)} episodes')
+    print(f'mean {evaluation.reward_mean:.3f}, deviation {deviation:.3f}')
+    print('returns', ' '.join(f'{one:g}' for one in evaluation.returns))
+    return 0
 
 
 def _load(path: Path) -> Tuple[Any, Any]:

@@ -27,6 +27,16 @@ class TrainingResult:
     exp_name: Optional[str]
 
 
+@dataclass(frozen=True)
+class _Added:
+    """What a user adds to a run."""
+
+    on_start: Callable[[AsyncTrainer], None]
+    learner_class: Any
+    collector_class: Any
+    monitor_callbacks: Sequence[Callable[[Any], None]]
+
+
 def run_training(
     input_cfg: Sequence[Any],
     seed: int = 0,
@@ -35,22 +45,34 @@ def run_training(
     max_train_iter: Optional[int] = None,
     max_env_step: Optional[int] = None,
     on_start: Callable[[AsyncTrainer], None] = lambda trainer: None,
+    *,
+    learner_class: Any = None,
+    collector_class: Any = None,
+    monitor_callbacks: Sequence[Callable[[Any], None]] = (),
+    log_level: str = 'INFO',
 ) -> TrainingResult:
-    """Check, build, train, save, put away. `on_start` gets the trainer just before it runs, e.g. to stop it later."""
+    """Check, build, train, save, put away.
+
+    The first six arguments are those of `train_unizero_segment_async`. `on_start` gets the trainer just before it runs,
+    e.g. to stop it later. `learner_class` and `collector_class` are subclasses of LightZeroLearner and
+    LightZeroCollector. Each of `monitor_callbacks` gets a frozen RunReport every `sync_monitor_interval` seconds and at
+    the end; what it raises is logged. `log_level` is that of our own lines in the run's log.
+    """
     from ..lightzero import host_log
 
     limits = RunLimits(*(_limit(name, value) for name, value in (
         ('max_env_step', max_env_step), ('max_train_iter', max_train_iter)
     )))
+    added = _Added(on_start, learner_class, collector_class, monitor_callbacks)
     if model_path is not None and not os.path.isfile(model_path):
         raise ConfigError(f'model_path must be an existing file, got {model_path!r}')
     terminal = sys.stdout
-    with host_log.captured() as log:
+    with host_log.captured(log_level) as log:
         from ..lightzero.run_config import read_config
 
         run = read_config(input_cfg, seed)
         if run.settings.enable_async_training:
-            return _run_async(run, limits, model, model_path, on_start, log, terminal)
+            return _run_async(run, limits, model, model_path, added, log, terminal)
     from lzero.entry import train_unizero_segment
 
     policy = train_unizero_segment(
@@ -60,19 +82,19 @@ def run_training(
 
 
 def _run_async(
-    run: Any, limits: RunLimits, model: Any, model_path: Optional[str], on_start: Callable[[AsyncTrainer], None],
-    log: Any, terminal: Any,
+    run: Any, limits: RunLimits, model: Any, model_path: Optional[str], added: _Added, log: Any, terminal: Any
 ) -> TrainingResult:
     from ..lightzero import build, random_streams, roles
     from ..lightzero.run_config import compile_run
     from ..monitoring.run_monitor import RunMonitor
     from ..monitoring.watch import watched
+    from ..torch_weights import ParameterSynchronizer
 
     settings = run.settings
     build.check_devices(settings)
     cfg = compile_run(run)
     log.open(os.path.join(cfg.exp_name, 'log', LOG_FILE))
-    parts = build.build(run, cfg, model, model_path)
+    parts = build.build(run, cfg, model, model_path, added.learner_class, added.collector_class)
     try:
         coordinator = AsyncTrainingCoordinator(
             settings.off_policy_degree,
@@ -80,6 +102,8 @@ def _run_async(
             cfg.policy.replay_buffer_size,
             cfg.policy.batch_size,
             max_train_ahead=settings.max_train_ahead,
+            min_off_policy_degree=settings.min_off_policy_degree,
+            max_off_policy_degree=settings.max_off_policy_degree,
         )
         monitor = RunMonitor(coordinator, parts.learner, parts.tb_logger, settings, cfg.exp_name)
         trainer = AsyncTrainer(
@@ -89,15 +113,17 @@ def _run_async(
             parts.evaluator,
             monitor,
             limits,
-            data_queue_size=settings.data_queue_size,
+            settings=settings,
+            synchronizer=ParameterSynchronizer(settings),
             role_context=_role_context(run, cfg),
         )
+        monitor.listen_to(trainer.get_statistics)
         with contextlib.ExitStack() as stack:
             if not coordinator.is_synchronous or settings.enable_async_eval:
                 stack.enter_context(random_streams.installed())
                 stack.enter_context(roles.switch_interval(settings.switch_interval_s))
-            stack.enter_context(watched(monitor, settings, terminal))
-            on_start(trainer)
+            stack.enter_context(watched(monitor, settings, terminal, added.monitor_callbacks))
+            added.on_start(trainer)
             try:
                 outcome = trainer.run()
             except RoleFailed as failure:

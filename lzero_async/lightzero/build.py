@@ -6,7 +6,7 @@ import logging
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any, Iterator, List, Optional, Tuple, Type, Union
 
 import torch
 from ding.envs import create_env_manager, get_vec_env_setting
@@ -18,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from ..core.config import AsyncConfig
 from ..core.doorbell import ctrl_c_blocked
 from ..core.updates import UpdateAccount
+from ..torch_weights import TorchWeights
 from .collect import LightZeroCollector
 from .evaluate import LightZeroEvaluator
 from .learn import LightZeroLearner
@@ -56,12 +57,16 @@ class Parts:
         self.evaluator.close()
         self.tb_logger.flush()
         self.tb_logger.close()
-        for name in HOST_LOGGERS:
-            # The host finds its loggers by name: the next run in this process would write to this run's files too.
-            host_logger = logging.getLogger(name)
-            for handler in list(host_logger.handlers):
-                host_logger.removeHandler(handler)
-                handler.close()
+        _let_go_of_host_logs()
+
+
+def _let_go_of_host_logs() -> None:
+    for name in HOST_LOGGERS:
+        # The host finds its loggers by name: the next run in this process would write to this run's files too.
+        host_logger = logging.getLogger(name)
+        for handler in list(host_logger.handlers):
+            host_logger.removeHandler(handler)
+            handler.close()
 
 
 def check_devices(settings: AsyncConfig) -> None:
@@ -71,7 +76,14 @@ def check_devices(settings: AsyncConfig) -> None:
         check_device('evaluator_device', settings.evaluator_device)
 
 
-def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path: Optional[str]) -> Parts:
+def build(
+    run: RunConfig,
+    cfg: Any,
+    model: Optional[torch.nn.Module],
+    model_path: Optional[str],
+    learner_class: Optional[Type[LightZeroLearner]] = None,
+    collector_class: Optional[Type[LightZeroCollector]] = None,
+) -> Parts:
     """Environments, policies, learner, buffer, collector and evaluator, from a compiled config."""
     settings, serial = run.settings, run.settings.off_policy_degree == 0
     shared_evaluator = serial and not settings.enable_async_eval
@@ -89,14 +101,14 @@ def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path
         tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
         on_failure.callback(tb_logger.close)
         host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
-        learner = LightZeroLearner(
+        learner = (learner_class or LightZeroLearner)(
             cfg,
             policy,
             host_learner,
             run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial),
             tb_logger,
             UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
-            copies_weights=not shared_evaluator,
+            weight_ops=None if shared_evaluator else TorchWeights(),
         )
         collector_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
         evaluator_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
@@ -105,7 +117,10 @@ def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path
         if not shared_evaluator:
             evaluator_seat = RolePolicy(policy, 'eval', settings.evaluator_device, settings.accelerate)
         with ctrl_c_blocked():  # here the environments are launched, perhaps in processes of their own
-            collector = LightZeroCollector(collector_seat, collector_env, tb_logger, cfg.exp_name)
+            collector = (collector_class or LightZeroCollector)(
+                collector_seat, collector_env, tb_logger, cfg.exp_name,
+                by_version=not serial or settings.sync_batch_size is not None,
+            )
             evaluator = LightZeroEvaluator(cfg, evaluator_seat, evaluator_env, tb_logger, host_learner.save_checkpoint)
         host_learner.call_hook('before_run')
         if cfg.policy.get('use_wandb', False):
@@ -114,6 +129,24 @@ def build(run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], model_path
         _collect_random(parts, cfg.policy.random_collect_episode_num)
         on_failure.pop_all()
     return parts
+
+
+@contextlib.contextmanager
+def evaluator_of(cfg: Any, model_path: str) -> Iterator[Tuple[LightZeroEvaluator, int]]:
+    """An evaluator with the weights of a checkpoint, and their train_iter; put away afterwards."""
+    _, evaluator_env = _make_envs(cfg, serial=True)
+    tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+    set_pkg_seed(cfg.seed, use_cuda=torch.cuda.is_available())
+    policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval'])
+    state = torch.load(model_path, map_location=cfg.policy.device)
+    policy.learn_mode.load_state_dict(state)
+    evaluator = LightZeroEvaluator(cfg, SharedPolicy(policy), evaluator_env, tb_logger, save_live=lambda name: None)
+    try:
+        yield evaluator, int(state.get('last_iter', 0))
+    finally:
+        evaluator.close()
+        tb_logger.close()
+        _let_go_of_host_logs()
 
 
 def _make_envs(cfg: Any, serial: bool) -> Tuple[Any, Any]:
@@ -133,6 +166,5 @@ def _env_seed(seed: int, role: str) -> int:
 
 def _collect_random(parts: Parts, episodes: int) -> None:
     """Fill the buffer with at least `episodes` episodes of random actions. They owe no updates."""
-    buffer = parts.learner._buffer
-    while buffer.num_of_collected_episodes < episodes:
-        parts.learner.keep(parts.collectors[0].collect_random(parts.learner.snapshot(with_state=False)))
+    while parts.learner.collected_episodes < episodes:
+        parts.learner.keep(parts.collectors[0].collect_random(parts.learner.train_iter))

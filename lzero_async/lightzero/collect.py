@@ -1,7 +1,7 @@
 """The collector: LightZero's segment collector, one batch at a time, with the weights of one snapshot."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Union
+from typing import Any, Callable, Dict, List, Tuple, Union
 
 import numpy as np
 from ding.rl_utils import get_epsilon_greedy_fn
@@ -10,20 +10,31 @@ from lzero.worker import MuZeroSegmentCollector
 
 from ..core.errors import Stopped
 from ..core.protocols import KeepGoing
-from ..core.segments import Collected
+from ..core.segments import Collected, Piece
 from ..core.weights import WeightSnapshot
+from .buffer_memory import array_bytes
 from .policies import RolePolicy, SharedPolicy
 
 Forward = Callable[..., Dict[int, Dict[str, Any]]]
 
 
 class LightZeroCollector:
-    """`core.protocols.Collector` over MuZeroSegmentCollector."""
+    """`core.protocols.Collector` over MuZeroSegmentCollector.
 
-    def __init__(self, seat: Union[SharedPolicy, RolePolicy], env: Any, tb_logger: Any, exp_name: str) -> None:
+    The host hands over each environment's last full segment only when the next one is full, often a collect later.
+    With `by_version` such segments are pieces of their own, under the version that played them.
+
+    To subclass: override `before_collect` and `after_collect`, and hand the class to `run_training`.
+    """
+
+    def __init__(
+        self, seat: Union[SharedPolicy, RolePolicy], env: Any, tb_logger: Any, exp_name: str, by_version: bool = True
+    ) -> None:
         self._seat = seat
         self._env = env
         self._cfg = seat.policy_cfg
+        self._by_version = by_version
+        self._kept_back: Dict[int, int] = {}  # id of a segment that the host keeps back -> the version that played it
         self._keep_going: KeepGoing = lambda: True
         mode = seat.policy.collect_mode
         self._search: Forward = mode.forward
@@ -33,29 +44,63 @@ class LightZeroCollector:
             env=env, policy=self._mode, tb_logger=tb_logger, exp_name=exp_name, policy_config=self._cfg
         )
 
+    @property
+    def device(self) -> str:
+        return self._seat.device
+
+    def load_weights(self, weights: Any, policy_version: int) -> None:
+        self._seat.load_weights(weights, policy_version)
+
     def collect(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Collected:
         self._keep_going = keep_going
-        self._seat.load(snapshot)
-        exploration = {'temperature': self._temperature(snapshot.policy_version), 'epsilon': self._epsilon()}
-        return self._collected(self._host.collect(train_iter=snapshot.policy_version, policy_kwargs=exploration))
+        self.before_collect(snapshot)
+        version = snapshot.policy_version
+        exploration = {'temperature': self._temperature(version), 'epsilon': self._epsilon()}
+        segments = self._host.collect(train_iter=version, policy_kwargs=exploration)
+        return self.after_collect(self._collected(segments, version))
 
-    def collect_random(self, snapshot: WeightSnapshot) -> Collected:
+    def collect_random(self, policy_version: int) -> Collected:
         """One batch of random legal actions, each stored with what the search said of its state."""
-        self._seat.load(snapshot)
         self._host.reset_policy(self._random_mode)
         segments = self._host.collect(train_iter=0, policy_kwargs={'temperature': 1, 'epsilon': 0.0})
         self._host.reset_policy(self._mode)
-        return self._collected(segments)
+        return self._collected(segments, policy_version)
+
+    def before_collect(self, snapshot: WeightSnapshot) -> None:
+        """For subclasses: called in the collector's thread before each collect, with its weights loaded."""
+
+    def after_collect(self, collected: Collected) -> Collected:
+        """For subclasses: called in the collector's thread after each collect; what it returns goes to the learner."""
+        return collected
 
     def close(self) -> None:
         """Close the environments. The host's own close() would also close the TensorBoard log of the whole run."""
         self._host._end_flag = True
         self._env.close()
 
-    def _collected(self, segments: Any) -> Collected:
+    def _collected(self, segments: Tuple[List[Any], List[Any]], version: int) -> Collected:
+        kept_back, by_version = self._kept_back, {}  # type: Dict[int, int], Dict[int, Tuple[List[Any], List[Any]]]
+        for segment, facts in zip(*segments):
+            played_by = kept_back.get(id(segment), version) if self._by_version else version
+            of_version = by_version.setdefault(played_by, ([], []))
+            of_version[0].append(segment)
+            of_version[1].append(facts)
+        # Only now may an id be of use again: until here every segment of `kept_back` was alive.
+        self._kept_back = {
+            id(segment): kept_back.get(id(segment), version)
+            for segment in self._host.last_game_segments if segment is not None
+        }
+        pieces = (self._piece(played_by, of_version) for played_by, of_version in by_version.items())
+        return Collected(tuple(pieces), self._host.envstep)
+
+    def _piece(self, version: int, segments: Tuple[List[Any], List[Any]]) -> Piece:
         length = self._cfg.game_segment_length
-        transitions = sum(min(len(segment), length) for segment in segments[0])
-        return Collected(segments, transitions, self._host.envstep)
+        return Piece(
+            version,
+            segments,
+            transitions=sum(min(len(segment), length) for segment in segments[0]),
+            nbytes=sum(array_bytes(segment) for segment in segments[0]),
+        )
 
     def _temperature(self, train_iter: int) -> float:
         temperature: float = visit_count_temperature(

@@ -1,7 +1,7 @@
 """The evaluator: LightZero's own, on one snapshot, which it saves if it is the best so far."""
 from __future__ import annotations
 
-from typing import Any, Callable, Union
+from typing import Any, Callable, Dict, List, Union
 
 from lzero.worker import MuZeroEvaluator
 
@@ -27,6 +27,9 @@ class LightZeroEvaluator:
         self._exp_name = cfg.exp_name
         self._save_live = save_live
         self._keep_going: KeepGoing = lambda: True
+        self._returns: List[float] = []
+        self._step = env.step
+        env.step = self._step_and_listen  # the host keeps the mean of the returns only
         mode = seat.policy.eval_mode
         self._search = mode.forward
         self._host = MuZeroEvaluator(
@@ -40,12 +43,19 @@ class LightZeroEvaluator:
             policy_config=seat.policy_cfg,
         )
 
+    @property
+    def device(self) -> str:
+        return self._seat.device
+
+    def load_weights(self, weights: Any, policy_version: int) -> None:
+        self._seat.load_weights(weights, policy_version)
+
     def due(self, train_iter: int) -> bool:
         return bool(self._host.should_eval(train_iter))
 
     def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:
         self._keep_going = keep_going
-        self._seat.load(snapshot)
+        self._returns = []
         best_before = self._host._max_episode_return
 
         def save(name: str) -> None:
@@ -56,12 +66,23 @@ class LightZeroEvaluator:
 
         stop, episodes = self._host.eval(save, snapshot.policy_version, snapshot.env_step)
         reward = float(episodes['eval_episode_return_mean'])
-        return Evaluation(snapshot.policy_version, snapshot.env_step, reward, bool(reward > best_before), bool(stop))
+        return Evaluation(
+            snapshot.policy_version, snapshot.env_step, reward, bool(reward > best_before), bool(stop),
+            tuple(self._returns),
+        )
 
     def close(self) -> None:
         """Close the environments; see LightZeroCollector.close."""
         self._host._end_flag = True
         self._env.close()
+
+    def _step_and_listen(self, actions: Dict[int, Any]) -> Dict[int, Any]:
+        timesteps: Dict[int, Any] = self._step(actions)
+        self._returns += [
+            float(timestep.info['eval_episode_return']) for timestep in timesteps.values()
+            if timestep.done and 'eval_episode_return' in timestep.info
+        ]
+        return timesteps
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         if not self._keep_going():

@@ -51,7 +51,7 @@ class HostLog(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def captured() -> Iterator[HostLog]:
+def captured(log_level: str = 'INFO') -> Iterator[HostLog]:
     """Send standard output, standard error, warnings and the host's log records to a HostLog.
 
     Log records of other packages also still reach the handlers that the caller has installed.
@@ -70,7 +70,7 @@ def captured() -> Iterator[HostLog]:
     root.addHandler(handler)
     ours = logging.getLogger(__name__.split('.')[0])
     our_level_before = ours.level
-    ours.setLevel(logging.INFO)
+    ours.setLevel(log_level)
     try:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log), warnings.catch_warnings():
             warnings.showwarning = log.write_warning  # type: ignore[assignment]

@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from ..core.protocols import KeepGoing, RoundResult
-from ..core.segments import Collected
+from ..core.segments import Collected, SegmentBatch
 from ..core.updates import UpdateAccount
+from ..core.weight_ops import WeightOps
 from ..core.weights import WeightSnapshot
 from .buffer_memory import BufferMemory
-from .policies import export_learner_state, export_weights
+from .policies import export_learner_state
+from .replay_ages import ReplayAges, stamp_segment
+from .training_signals import RoundSignals
 
 logger = logging.getLogger(__name__)
 
@@ -17,21 +20,26 @@ logger = logging.getLogger(__name__)
 class LightZeroLearner:
     """`core.protocols.Learner` over the stock learner, and the only owner of the GameBuffer.
 
-    Without `copies_weights` the roles share this learner's policy, and its snapshots carry a version and no weights.
+    Without `weight_ops` the roles share this learner's policy, and its snapshots carry a version and no weights.
+
+    To subclass: override `before_round`, `after_update` and `after_round`, and hand the class to `run_training`.
     """
 
     def __init__(
         self, cfg: Any, policy: Any, learner: Any, buffer: Any, tb_logger: Any, account: UpdateAccount,
-        copies_weights: bool,
+        weight_ops: Optional[WeightOps],
     ) -> None:
         self._cfg = cfg.policy
         self._policy = policy
         self._learner = learner
         self._buffer = buffer
         self._account = account
-        self._copies_weights = copies_weights
+        self._weight_ops = weight_ops
+        self._ages = ReplayAges(buffer)
+        self._signals = RoundSignals()
         self._memory = BufferMemory(buffer, tb_logger)
         self._env_step = 0
+        self._finished_rounds = 0
         self._trained_rounds = 0
         self._last_budget = 0
         self._warned_priority = False
@@ -44,39 +52,71 @@ class LightZeroLearner:
     def env_step(self) -> int:
         return self._env_step
 
-    def admit(self, collected: Collected) -> None:
-        self.keep(collected)
+    def admit(self, batch: SegmentBatch) -> None:
+        for piece in batch.pieces:
+            for segment in piece.segments[0]:
+                stamp_segment(segment, batch.stamp_of(piece))
+        self.keep(Collected(batch.pieces, batch.env_step))
         if self._may_train():
-            self._account.owe(collected.transitions)
+            self._account.owe(batch.transitions)
 
     def keep(self, collected: Collected) -> None:
         """Take a batch into the buffer without owing anything for it."""
         self._env_step = collected.env_step
-        self._buffer.push_game_segments(collected.segments)
+        for piece in collected.pieces:
+            self._buffer.push_game_segments(piece.segments)
         self._buffer.remove_oldest_data_to_fit()
         self._memory.log(self.train_iter)
 
+    @property
+    def collected_episodes(self) -> int:
+        return int(self._buffer.num_of_collected_episodes)
+
     def train_round(self, keep_going: KeepGoing) -> RoundResult:
+        self._begin_round()
         self._reanalyze_between_rounds()
         started = self._env_step > self._cfg.train_start_after_envsteps
         if started and not self._enough_data():
             logger.info('the buffer holds too little for a batch of %d yet: %s', self._cfg.batch_size, self._buffer)
-            return RoundResult(updates=0, sufficient=False)
+            return self._end_round(RoundResult(updates=0, sufficient=False))
         updates = self._update(max(0, self._account.owed), keep_going)
         self._last_budget = updates
         return self._round_trained(updates)
 
     def train_ahead(self, keep_going: KeepGoing) -> RoundResult:
+        self._begin_round()
         return self._round_trained(self._update(self._last_budget if self._may_train() else 0, keep_going))
 
-    def snapshot(self, with_state: bool) -> WeightSnapshot:
-        weights: Any = None
-        state: Optional[Any] = None
-        if self._copies_weights:
-            weights = export_weights(self._policy._learn_model)
-            if with_state:
-                state = export_learner_state(self._policy, self.train_iter, self._env_step)
-        return WeightSnapshot(self.train_iter, self._env_step, weights, state)
+    def snapshot(self) -> WeightSnapshot:
+        weights = self._weight_ops.read(self._policy._learn_model) if self._weight_ops is not None else None
+        return WeightSnapshot(self.train_iter, self._env_step, weights)
+
+    def state(self) -> Optional[Dict[str, Any]]:
+        if self._weight_ops is None:
+            return None
+        return export_learner_state(self._policy, self.train_iter, self._env_step)
+
+    # ---------------------------------------------------------------- for subclasses, in the learner's thread
+
+    def before_round(self) -> None:
+        """Called before the updates of each round."""
+
+    def after_update(self, log_vars: Dict[str, Any]) -> None:
+        """Called after each update, with what LightZero's learner says of it."""
+
+    def after_round(self, result: RoundResult) -> RoundResult:
+        """Called after the updates of each round, before its weights are published."""
+        return result
+
+    # ---------------------------------------------------------------- inside
+
+    def _begin_round(self) -> None:
+        self._ages.begin_round(self._finished_rounds)
+        self.before_round()
+
+    def _end_round(self, result: RoundResult) -> RoundResult:
+        self._finished_rounds += 1
+        return self.after_round(result)
 
     def _may_train(self) -> bool:
         return self._env_step > self._cfg.train_start_after_envsteps and self._enough_data()
@@ -102,9 +142,11 @@ class LightZeroLearner:
         if self._cfg.get('use_wandb', False):
             self._policy.set_train_iter_env_step(self.train_iter, self._env_step)
         train_data.append(self.train_iter)
-        log_vars = self._learner.train(train_data, self._env_step)
+        log_vars = self._learner.train(train_data, self._env_step)[0]
         if self._cfg.use_priority:
-            self._update_priority(train_data, log_vars[0])
+            self._update_priority(train_data, log_vars)
+        self._signals.add(log_vars)
+        self.after_update(log_vars)
 
     def _update_priority(self, train_data: Any, log_vars: Any) -> None:
         if 'value_priority_orig' in log_vars:
@@ -118,7 +160,9 @@ class LightZeroLearner:
     def _round_trained(self, updates: int) -> RoundResult:
         self._trained_rounds += 1
         self._policy.recompute_pos_emb_diff_and_clear_cache()
-        return RoundResult(updates=updates, sufficient=True)
+        return self._end_round(
+            RoundResult(updates, sufficient=True, signals=self._signals.take(), replayed=self._ages.of_round())
+        )
 
     # ---------------------------------------------------------------- reanalyze
 

@@ -3,22 +3,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any, ContextManager, Dict, Optional
+from typing import Any, ContextManager, Dict
 
 import torch
 from ding.policy import create_policy
 from lzero.policy import InverseScalarTransform
 
 from ..core.errors import ConfigError
-from ..core.weights import WeightSnapshot
+from ..torch_weights import load_module
 from .scripted_search import use_scripted_search
-
-COMPILED_PREFIX = '_orig_mod.'  # torch.compile wraps the learner's module, and its name shows in the keys
-
-
-def export_weights(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
-    """A copy on the CPU that later updates do not touch, under the names of the plain module."""
-    return {_plain(key): tensor.detach().to('cpu', copy=True) for key, tensor in module.state_dict().items()}
 
 
 def export_learner_state(policy: Any, train_iter: int, env_step: int) -> Dict[str, Any]:
@@ -26,10 +19,6 @@ def export_learner_state(policy: Any, train_iter: int, env_step: int) -> Dict[st
     state: Dict[str, Any] = _copied(policy.learn_mode.state_dict())
     state.update(last_iter=train_iter, last_step=env_step)
     return state
-
-
-def _plain(key: str) -> str:
-    return key[len(COMPILED_PREFIX):] if key.startswith(COMPILED_PREFIX) else key
 
 
 def _copied(value: Any) -> Any:
@@ -48,8 +37,9 @@ class SharedPolicy:
     def __init__(self, policy: Any) -> None:
         self.policy = policy
         self.policy_cfg = policy.cfg
+        self.device: str = policy.cfg.device
 
-    def load(self, snapshot: WeightSnapshot) -> None:
+    def load_weights(self, weights: Any, policy_version: int) -> None:
         pass
 
 
@@ -61,6 +51,7 @@ class RolePolicy:
     """
 
     def __init__(self, learner_policy: Any, field: str, device: str, accelerate: bool) -> None:
+        self.device = device
         self.policy_cfg = copy.deepcopy(learner_policy.cfg)
         self.policy_cfg.device = device
         self.policy_cfg.cuda = device != 'cpu'
@@ -75,18 +66,14 @@ class RolePolicy:
             )
         if accelerate:
             use_scripted_search(self.policy, field)
-        self._loaded: Optional[int] = None
 
-    def load(self, snapshot: WeightSnapshot) -> None:
-        """Take over the weights and forget what the old ones left in the caches. Costs nothing for a known version."""
-        if snapshot.policy_version == self._loaded:
-            return
+    def load_weights(self, weights: Any, policy_version: int) -> None:
+        """Take over the weights and forget what the old ones left in the caches."""
         model = self.policy._model
-        model.load_state_dict(snapshot.weights)
+        load_module(model, weights)
         if not self.policy_cfg.model.world_model_cfg.rotary_emb:
             model.world_model.precompute_pos_emb_diff_kv()
         model.world_model.clear_caches()
-        self._loaded = snapshot.policy_version
 
 
 def _copied_model(learner_policy: Any, device: str) -> torch.nn.Module:

@@ -19,13 +19,19 @@ class RunReport:
     statistics: Statistics
     activity: Activity
     mean_lag: float
-    mean_staleness: float
-    max_staleness: int
     env_steps: int
     updates: int
     """Of the learner, those of an unfinished round included."""
     last_evaluation: Optional[Evaluation]
     best_evaluation: Optional[Evaluation]
+
+    @property
+    def mean_staleness(self) -> float:
+        return float(self.statistics.get('mean_staleness', 0.0))
+
+    @property
+    def max_staleness(self) -> int:
+        return int(self.statistics.get('max_staleness', 0))
 
     @property
     def env_steps_per_s(self) -> float:

@@ -3,13 +3,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ..core.config import AsyncConfig
 from ..core.coordinator import AsyncTrainingCoordinator
+from ..core.on_policy import OnPolicyRecord
 from ..core.protocols import Evaluation, Learner, RoundRecord
+from ..core.statistics import Statistics
+from .component_statistics import component_statistics
 from .report import RunReport
-from .tensorboard import AsyncCurves
+from .tensorboard import AsyncCurves, OnPolicyCurves
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +26,9 @@ class RunMonitor:
     ) -> None:
         self._coordinator = coordinator
         self._learner = learner
+        self._statistics: Callable[[], Statistics] = coordinator.get_statistics
         self._curves = AsyncCurves(tb_logger)
+        self._on_policy_curves = OnPolicyCurves(tb_logger)
         self._round_level = logging.INFO if settings.enable_async_debug_log else logging.DEBUG
         self._exp_name = exp_name
         # Guards all that follows.
@@ -31,22 +36,21 @@ class RunMonitor:
         self._last_round: Optional[RoundRecord] = None
         self._rounds = 0
         self._lag_sum = 0
-        self._staleness_sum = 0
-        self._max_staleness = 0
         self._last_evaluation: Optional[Evaluation] = None
         self._best_evaluation: Optional[Evaluation] = None
         self._ended_by: Optional[str] = None
         self._error: Optional[str] = None
+
+    def listen_to(self, statistics: Callable[[], Statistics]) -> None:
+        """Report these numbers, those of the whole run, from now on."""
+        self._statistics = statistics
 
     def on_round(self, record: RoundRecord) -> None:
         with self._lock:
             self._last_round = record
             self._rounds += 1
             self._lag_sum += record.lag
-            self._staleness_sum += record.staleness
-            self._max_staleness = max(self._max_staleness, record.staleness)
-            mean_staleness, max_staleness = self._staleness_sum / self._rounds, self._max_staleness
-        self._curves.draw(record, mean_staleness, max_staleness)
+        self._curves.draw(record, self._statistics())
         logger.log(
             self._round_level,
             'round %d: train_iter=%d env_step=%d updates=%d lag=%d staleness=%d sample_age=%.2fs queue_size=%d',
@@ -64,6 +68,18 @@ class RunMonitor:
             evaluation.policy_version, evaluation.reward_mean, ' (best)' if evaluation.is_best else '',
         )
 
+    def on_policy_round(self, record: OnPolicyRecord) -> None:
+        self._on_policy_curves.draw(record, self._learner.train_iter)
+        logger.log(
+            self._round_level,
+            'on-policy round of %d samples of policy_version %d: collected in %.2f s, updated in %.2f s',
+            record.batch_size, record.policy_version, record.collection_time, record.update_time,
+        )
+
+    def log_statistics(self) -> None:
+        """One line with the numbers of all components."""
+        logger.info('Component Statistics: %s', component_statistics(self._statistics()))
+
     def ended(self, ended_by: str, error: Optional[str] = None) -> None:
         with self._lock:
             self._ended_by, self._error = ended_by, error
@@ -73,7 +89,7 @@ class RunMonitor:
             logger.error('the run ended by %s: %s', ended_by, error)
 
     def report(self) -> RunReport:
-        statistics, activity = self._coordinator.get_statistics(), self._coordinator.activity()
+        statistics, activity = self._statistics(), self._coordinator.activity()
         with self._lock:
             rounds = max(1, self._rounds)
             return RunReport(
@@ -84,8 +100,6 @@ class RunMonitor:
                 statistics=statistics,
                 activity=activity,
                 mean_lag=self._lag_sum / rounds,
-                mean_staleness=self._staleness_sum / rounds,
-                max_staleness=self._max_staleness,
                 env_steps=self._learner.env_step,
                 updates=self._learner.train_iter,
                 last_evaluation=self._last_evaluation,

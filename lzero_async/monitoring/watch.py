@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
-from typing import Callable, Iterator, TextIO
+from typing import Callable, Iterator, Sequence, TextIO
 
 from ..core.config import AsyncConfig
+from .report import RunReport
 from .run_monitor import RunMonitor
 from .summary import write_summary
 from .terminal import TerminalView
@@ -17,10 +19,26 @@ LIVE_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 5.0
 
 
+Callback = Callable[[RunReport], None]
+
+
 @contextlib.contextmanager
-def watched(monitor: RunMonitor, settings: AsyncConfig, terminal: TextIO) -> Iterator[None]:
-    """While this lasts, keep async_summary.json fresh and the terminal informed; both once more at the end."""
+def watched(
+    monitor: RunMonitor, settings: AsyncConfig, terminal: TextIO, callbacks: Sequence[Callback] = ()
+) -> Iterator[None]:
+    """While this lasts keep async_summary.json fresh, the terminal and the callbacks informed and Component Statistics
+    in the log; all of them once more at the end.
+    """
+
+    def tell() -> None:
+        monitor.log_statistics()
+        report = monitor.report()
+        for index, callback in enumerate(callbacks):
+            _safely(functools.partial(callback, report), f'monitor callback {index}')()
+
     with contextlib.ExitStack() as stack:
+        stack.callback(_safely(tell, 'statistics'))
+        stack.enter_context(_every(settings.sync_monitor_interval, tell, 'statistics'))
         if settings.show_progress:
             view = TerminalView(terminal)
             stack.callback(_safely(lambda: view.finish(monitor.report()), 'terminal'))
@@ -40,7 +58,7 @@ def _safely(look: Callable[[], None], name: str) -> Callable[[], None]:
         try:
             look()
         except Exception:
-            logger.exception('the %s could not be updated', name)
+            logger.exception('the %s failed', name)
 
     return look_safely
 

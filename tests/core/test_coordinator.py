@@ -2,10 +2,11 @@ import asyncio
 import threading
 
 import pytest
-from fakes import TIMEOUT, Gate, nothing, start, watch
+from fakes import TIMEOUT, FakeClock, Gate, nothing, start, watch
 
 from lzero_async.core.coordinator import AsyncTrainingCoordinator
-from lzero_async.core.errors import ConfigError, GateTimeout, Stopped
+from lzero_async.core.errors import BoundBroken, ConfigError, GateTimeout, Stopped
+from lzero_async.core.strain import TrainingSignals
 
 
 def fail():
@@ -86,6 +87,37 @@ def test_auto_tune(sizes, degree):
 def test_refused_settings(field, value):
     with pytest.raises(ConfigError, match=rf'^{field} must be .*, got {value!r}$'):
         AsyncTrainingCoordinator(**{field: value})
+
+
+def tuned(signals, start=16):
+    """The degree after so many rounds of equal length, with what the learner said of each."""
+    clock = FakeClock()
+    coordinator = AsyncTrainingCoordinator(-1, buffer_size=10 * start, batch_size=1, clock=clock)
+    for loss in signals:
+        coordinator.run_collect(lambda: clock.advance(1))
+        if loss is not None:
+            coordinator.report_signals(TrainingSignals(loss=loss))
+        coordinator.run_train(lambda: clock.advance(1))
+    return coordinator.off_policy_degree
+
+
+def test_a_degree_that_tunes_itself_hears_the_signals_of_its_round():
+    calm = [1.0] * 7  # before the first decision
+    assert tuned(calm) == 16
+    assert tuned([*calm, float('nan')]) == 8
+    assert tuned([*calm, float('nan'), *[None] * 9]) == 8  # heard once: after so many rounds it would count again
+    assert tuned([*calm, *[float('nan')] * 10]) == 4
+
+
+def test_a_degree_that_was_lowered_comes_into_force_as_rounds_are_trained():
+    coordinator = collected(AsyncTrainingCoordinator(-1, buffer_size=160, batch_size=1), 12)
+    coordinator.run_train(lambda: coordinator.report_signals(TrainingSignals(loss=float('nan'))))
+    seen = [coordinator.off_policy_degree]
+    for _ in range(5):
+        assert coordinator.can_collect() is (coordinator.collect_train_lag < 8)
+        coordinator.run_train(nothing)
+        seen.append(coordinator.off_policy_degree)
+    assert seen == [11, 10, 9, 8, 8, 8]
 
 
 # -------------------------------------------------------------------- the work
@@ -175,6 +207,35 @@ def test_a_blocked_collect_is_released_by_a_trained_round(degree):
     coordinator.run_train(lambda: order.append('train'))
     collector.result(TIMEOUT)
     assert order == ['train', 'collect']
+
+
+@pytest.mark.parametrize('degree', [0, 1, 3])
+def test_a_blocked_collect_is_released_by_a_dropped_round(degree):
+    coordinator = AsyncTrainingCoordinator(degree)
+    gate = watch(coordinator)
+    collected(coordinator, max(1, degree))
+    collector = start(lambda: coordinator.run_collect(lambda: 'collected'), 'collector')
+    gate.await_blocked('collector')
+    coordinator.drop_round()
+    assert collector.result(TIMEOUT) == 'collected'
+    assert not coordinator.can_collect()
+
+
+def test_a_dropped_round_is_not_there_to_be_trained():
+    coordinator = collected(AsyncTrainingCoordinator(3, max_train_ahead=0), 2)
+    coordinator.drop_round()
+    assert coordinator.can_train()
+    coordinator.run_train(nothing)
+    assert not coordinator.can_train()
+
+
+@pytest.mark.parametrize('degree', [1, 3])
+def test_a_gate_that_lets_too_much_through_is_noticed(degree, monkeypatch):
+    monkeypatch.setattr('lzero_async.core.coordinator.may_collect', lambda *_: True)
+    coordinator = collected(AsyncTrainingCoordinator(degree), degree)
+    with pytest.raises(BoundBroken, match=f'^lag must be <= off_policy_degree {degree}, got {degree + 1} with this'):
+        coordinator.run_collect(fail)
+    assert coordinator.get_statistics()['collects_in_flight'] == 0
 
 
 def test_a_blocked_train_is_released_by_a_collect():

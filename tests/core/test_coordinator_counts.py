@@ -18,8 +18,9 @@ def make(degree=0):
 def test_statistics_of_nothing():
     coordinator, _ = make(degree=3)
     assert coordinator.get_statistics() == {
-        'collect_count': 0, 'train_count': 0, 'eval_count': 0, 'collect_train_lag': 0, 'max_lag': 0,
-        'collects_in_flight': 0, 'mode': 'asynchronous', 'off_policy_degree': 3, 'overlap_time': 0, **NO_TIMES,
+        'collect_count': 0, 'train_count': 0, 'eval_count': 0, 'drop_count': 0, 'collect_train_lag': 0,
+        'max_lag': 0, 'collects_in_flight': 0, 'mode': 'asynchronous', 'off_policy_degree': 3, 'overlap_time': 0,
+        **NO_TIMES,
     }
 
 
@@ -73,6 +74,18 @@ def test_time_of_overlap():
     assert coordinator.activity() == Activity(7, {'collect': 7, 'train': 4, 'eval': 0}, 4)
 
 
+def test_a_dropped_round_is_neither_trained_nor_outstanding():
+    coordinator, _ = make(degree=3)
+    for _ in range(3):
+        coordinator.run_collect(nothing)
+    coordinator.drop_round()
+    coordinator.run_train(nothing)
+    statistics = coordinator.get_statistics()
+    assert (statistics['collect_count'], statistics['train_count'], statistics['drop_count']) == (3, 1, 1)
+    assert statistics['collect_train_lag'] == coordinator.collect_train_lag == 1  # 3 - 1 - 1
+    assert statistics['max_lag'] == 3
+
+
 def test_statistics_are_read_only_copies():
     coordinator, _ = make()
     coordinator.run_collect(nothing)
@@ -92,6 +105,7 @@ def test_reset_counters():
         coordinator.run_collect(lambda: clock.advance(3))
     coordinator.run_train(lambda: clock.advance(3))
     coordinator.run_eval(lambda: clock.advance(3))
+    coordinator.drop_round()
     coordinator.reset_counters()
     assert coordinator.get_statistics() == untouched
     assert coordinator.activity().elapsed == 0

@@ -23,6 +23,12 @@ def test_a_ring_before_the_wait_ends_it(doorbell):
     assert start(doorbell.wait, 'waiter').result(TIMEOUT) is None
 
 
+def test_a_wait_may_end_without_a_ring(doorbell):
+    assert start(lambda: doorbell.wait(0.01), 'waiter').result(TIMEOUT) is None
+    doorbell.ring()
+    assert start(doorbell.wait, 'waiter').result(TIMEOUT) is None  # and the next ring is heard as ever
+
+
 def test_many_rings_do_not_block_the_ringer(doorbell):
     def ring_often():
         for _ in range(1_000_000):

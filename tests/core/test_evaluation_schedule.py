@@ -1,20 +1,25 @@
 """When evaluations start, and with which weights."""
 import contextlib
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from fakes import FakeEvaluator, FakeLearner, FakeObserver, Gate, WatchedCoordinator, nothing
+from fakes import FakeEvaluator, FakeLearner, FakeObserver, Gate, WatchedCoordinator, fast, nothing
+from loops import WildLearner, listening
 
+from lzero_async.core.channels import Channels
 from lzero_async.core.errors import RoleFailed, Stopped
-from lzero_async.core.stop import StopSignal
-from lzero_async.core.workers import EvaluationSchedule
+from lzero_async.core.evaluation_schedule import EvaluationSchedule
+from lzero_async.core.param_sync import ParameterSynchronizer
 
 
-def make_schedule(evaluator, async_eval=False):
+def make_schedule(evaluator, async_eval=False, learner=None):
     made = SimpleNamespace(
-        coordinator=WatchedCoordinator(1, enable_async_eval=async_eval), learner=FakeLearner(), stop=StopSignal(),
-        observer=FakeObserver(), entered=[], failures=[], stop_values=[],
+        coordinator=WatchedCoordinator(1, enable_async_eval=async_eval), learner=learner or FakeLearner(),
+        weights=ParameterSynchronizer(fast()), observer=FakeObserver(), entered=[], failures=[], stop_values=[],
     )
+    made.channels = Channels.open(made.coordinator, made.weights, fast())
+    made.stop = made.channels.stop
 
     @contextlib.contextmanager
     def context():
@@ -23,12 +28,14 @@ def make_schedule(evaluator, async_eval=False):
         made.entered.append('leave')
 
     made.schedule = EvaluationSchedule(
-        evaluator, made.coordinator, made.learner, made.stop, made.observer, context=context,
-        on_failure=made.failures.append, on_stop_value=lambda: made.stop_values.append(True),
+        evaluator, made.learner, made.channels, made.observer, context=context, on_failure=made.failures.append,
+        on_stop_value=lambda: made.stop_values.append(True),
     )
+    made.weights.publish(made.learner.snapshot())
 
     def round_finished(train_iter):
         made.learner.train_iter = train_iter
+        made.weights.publish(made.learner.snapshot())
         made.schedule.round_finished()
 
     made.round_finished = round_finished
@@ -45,6 +52,57 @@ def test_an_evaluation_takes_place_when_due_inside_its_context():
     assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [20]
     assert made.entered == ['enter', 'evaluate', 'leave']
     assert made.stop_values == []
+
+
+def test_an_evaluation_has_the_published_weights_loaded_and_the_learners_state():
+    evaluator = FakeEvaluator(due_at=[20])
+    made = make_schedule(evaluator)
+    loaded = []
+    evaluator.work = lambda *_: loaded.extend(evaluator.loaded)
+    for train_iter in (10, 20, 30):
+        made.round_finished(train_iter)
+    assert loaded == evaluator.loaded == [(20, 'weights-20')]
+    snapshot, = evaluator.snapshots
+    assert (snapshot.weights, snapshot.learner_state) == ('weights-20', 'state-20')
+    assert made.weights.latest().learner_state is None  # it is copied for this one alone
+
+
+def test_weights_that_are_not_finite_are_not_evaluated_but_the_next_that_are():
+    evaluator = FakeEvaluator(due_at=[20])
+    made = make_schedule(evaluator, learner=WildLearner(lambda train_iter: train_iter in (20, 30)))
+    for train_iter in (10, 20, 30, 40, 50):
+        made.round_finished(train_iter)
+    assert [snapshot.policy_version for snapshot in evaluator.snapshots] == [40]
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [40]
+
+
+def test_weights_that_do_not_reach_the_evaluator_are_not_evaluated():
+    evaluator = FakeEvaluator(always=True)
+    made = make_schedule(evaluator)
+    load = evaluator.load_weights
+
+    def fails_at_20(weights, version):
+        if version == 20:
+            raise ConnectionError('broken')
+        load(weights, version)
+
+    evaluator.load_weights = fails_at_20
+    with listening() as ear:
+        for train_iter in (10, 20, 30):
+            made.round_finished(train_iter)
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [10, 30]
+    assert ear.messages[-1] == 'version 20 is not evaluated: it did not reach the evaluator'
+    assert made.failures == []
+
+
+def test_weights_shared_with_the_learner_are_evaluated_without_loading():
+    evaluator = FakeEvaluator(due_at=[20])
+    made = make_schedule(evaluator)
+    copy = made.learner.snapshot
+    made.learner.snapshot = lambda: dataclasses.replace(copy(), weights=None)
+    made.round_finished(20)
+    assert [snapshot.weights for snapshot in evaluator.snapshots] == [None]
+    assert evaluator.loaded == []
 
 
 @pytest.mark.parametrize('stop_at, told', [(20, [True]), (21, [])])
@@ -99,14 +157,14 @@ def test_weights_taken_while_the_learner_copies_newer_ones_are_not_evaluated_twi
     made.round_finished(10)
     gates[1].await_arrival()
     made.round_finished(20)
-    copy = made.learner.snapshot
+    copy = made.learner.state
 
-    def slow_copy(with_state):
+    def slow_copy():
         gates[1].open()
         gates[2].await_arrival()  # the evaluator's thread has gone on with the weights of 20
-        return copy(with_state)
+        return copy()
 
-    made.learner.snapshot = slow_copy
+    made.learner.state = slow_copy
     made.round_finished(30)
     gates[2].open()
     made.schedule.finish()

@@ -2,6 +2,8 @@ import dataclasses
 
 import pytest
 from fakes import TIMEOUT, start, watch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lzero_async.core.errors import ConfigError, QueueClosed
 from lzero_async.core.segment_queue import QueueStatistics, SegmentQueue
@@ -26,10 +28,30 @@ def test_first_in_first_out():
     assert [queue.take(), queue.take(), queue.take()] == ['a', 'b', 'c']
 
 
-def test_take_nowait():
-    queue, _ = filled(2, 'ab')
-    assert [queue.take_nowait(), queue.take_nowait(), queue.take_nowait()] == ['a', 'b', None]
-    assert queue.statistics().total_consumed == 2
+def test_the_smallest_order_first_and_among_equals_the_first_in():
+    queue = SegmentQueue(9, order=len)
+    for item in ('ccc', 'a', 'bb', 'AA', 'A', ''):
+        queue.put(item)
+    assert [queue.take() for _ in range(6)] == ['', 'a', 'A', 'bb', 'AA', 'ccc']
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers()), max_size=12))
+def test_whatever_the_items_only_their_order_is_compared(items):
+    queue = SegmentQueue(12, order=lambda item: item[0])
+    for item in items:
+        queue.put(item)
+    assert [queue.take() for _ in items] == sorted(items, key=lambda item: item[0])
+
+
+def test_the_first_is_looked_at_and_left():
+    queue = SegmentQueue(9, order=len)
+    assert queue.first() is None
+    for item, first in [('bb', 'bb'), ('ccc', 'bb'), ('a', 'a')]:
+        queue.put(item)
+        assert queue.first() == first
+    assert queue.statistics().total_consumed == 0
+    assert queue.take() == 'a'
+    assert queue.first() == 'bb'
 
 
 def test_put_waits_at_the_bound_until_something_is_taken():
@@ -60,21 +82,75 @@ def test_one_item_satisfies_one_of_two_takers():
     assert sorted(taker.result(TIMEOUT) for taker in takers) == ['a', 'b']
 
 
+# -------------------------------------------------------------------- waits that take nothing
+
+
+def test_wait_for_so_many():
+    queue, condition = filled(3, 'a')
+    assert queue.wait_for(1, timeout=0)
+    assert not queue.wait_for(2, timeout=0.01)
+    waiter = start(lambda: queue.wait_for(3), 'waiter')
+    condition.await_blocked('waiter')
+    queue.put('b')
+    condition.await_blocked('waiter')
+    queue.put('c')
+    assert waiter.result(TIMEOUT) is True
+    assert queue.statistics().queue_size == 3
+
+
+def test_wait_for_another_first():
+    queue = SegmentQueue(9, order=len)
+    condition = watch(queue)
+    queue.put('bb')
+    bb = queue.first()
+    assert not queue.wait_for_other_first(bb, timeout=0.01)
+    waiter = start(lambda: queue.wait_for_other_first(bb), 'waiter')
+    condition.await_blocked('waiter')
+    queue.put('ccc')
+    condition.await_blocked('waiter')
+    queue.put('a')
+    assert waiter.result(TIMEOUT) is True
+    assert queue.first() == 'a'
+    assert queue.wait_for_other_first('x', timeout=0)
+
+
+def test_an_equal_item_is_another():
+    queue = SegmentQueue(2, order=lambda item: item[0])
+    first, equal = [1], [1]
+    queue.put(first)
+    assert not queue.wait_for_other_first(first, timeout=0)
+    assert queue.wait_for_other_first(equal, timeout=0)
+
+
+@pytest.mark.parametrize('wait', ['wait_for', 'wait_for_other_first'])
+@pytest.mark.parametrize('end', ['close', 'discard'])
+def test_the_end_ends_every_wait(wait, end):
+    queue, condition = filled(9, 'a')
+    asked = 5 if wait == 'wait_for' else queue.first()
+    waiter = start(lambda: getattr(queue, wait)(asked), 'waiter')
+    condition.await_blocked('waiter')
+    getattr(queue, end)()
+    assert waiter.result(TIMEOUT) is True
+    assert getattr(queue, wait)(asked) is True
+
+
 # -------------------------------------------------------------------- the end
 
 
 def test_a_closed_queue_still_drains():
     queue, _ = filled(3, 'ab')
+    assert not queue.closed
     queue.close()
     queue.close()
+    assert queue.closed
     with pytest.raises(QueueClosed, match='nothing more can be put'):
         queue.put('c')
     assert queue.take() == 'a'
-    assert queue.take_nowait() == 'b'
-    for take in (queue.take, queue.take_nowait):
+    assert queue.first() == queue.take() == 'b'
+    for take in (queue.take, queue.first):
         with pytest.raises(QueueClosed, match='nothing more will come'):
             take()
-    assert queue.statistics() == QueueStatistics(queue_size=0, total_produced=2, total_consumed=2, discarded=0)
+    assert queue.statistics() == QueueStatistics(0, total_produced=2, total_consumed=2, discarded=0, nbytes=0)
 
 
 def test_close_wakes_a_taker():
@@ -100,7 +176,7 @@ def test_discard_hands_over_the_rest_and_counts_it():
     queue.take()
     assert queue.discard() == ['b', 'c']
     assert queue.discard() == []
-    assert queue.statistics() == QueueStatistics(queue_size=0, total_produced=3, total_consumed=1, discarded=2)
+    assert queue.statistics() == QueueStatistics(0, total_produced=3, total_consumed=1, discarded=2, nbytes=0)
     with pytest.raises(QueueClosed):
         queue.take()
     with pytest.raises(QueueClosed):
@@ -110,10 +186,26 @@ def test_discard_hands_over_the_rest_and_counts_it():
 # -------------------------------------------------------------------- the counts
 
 
+def test_discard_hands_over_in_order():
+    queue = SegmentQueue(9, order=len)
+    for item in ('ccc', 'a', 'bb', 'A'):
+        queue.put(item)
+    assert queue.discard() == ['a', 'A', 'bb', 'ccc']
+
+
+def test_the_memory_of_what_is_queued():
+    queue = SegmentQueue(9, nbytes=len)
+    seen = []
+    for name, *item in [('put', 'aaa'), ('put', 'bb'), ('take',), ('put', 'c'), ('discard',)]:
+        getattr(queue, name)(*item)
+        seen.append(queue.statistics().nbytes)
+    assert seen == [3, 5, 2, 3, 0]
+
+
 def test_statistics_are_a_frozen_copy():
     queue, _ = filled(3, 'a')
     before = queue.statistics()
     queue.put('b')
-    assert before == QueueStatistics(queue_size=1, total_produced=1, total_consumed=0, discarded=0)
+    assert before == QueueStatistics(queue_size=1, total_produced=1, total_consumed=0, discarded=0, nbytes=0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         before.queue_size = 7

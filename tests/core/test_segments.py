@@ -2,24 +2,57 @@ import dataclasses
 
 import pytest
 
-from lzero_async.core.segments import Collected, SegmentBatch
+from lzero_async.core.segments import Collected, Piece, SegmentBatch, Stamp
 
+OLD, OWN = Piece(policy_version=20, segments=[1], transitions=3, nbytes=100), Piece(40, [2, 3], 5, 11)
 BATCH = SegmentBatch(
-    Collected(segments=[1], transitions=1, env_step=1), policy_version=40, rounds_at_pull=4, pulled_at=100.0,
-    collected_at=102.5,
+    (OLD, OWN), env_step=8, stamp=Stamp(policy_version=40, rounds_at_pull=4, pulled_at=100.0),
+    earlier=(Stamp(10, 1, 70.0), Stamp(20, 2, 80.0)), collected_at=102.5, slot=7,
 )
 
 
 @pytest.mark.parametrize('train_count, staleness', [(4, 0), (5, 1), (9, 5)])
 def test_staleness_is_the_rounds_finished_since_the_pull(train_count, staleness):
-    assert BATCH.staleness(train_count) == staleness
+    assert BATCH.staleness(train_count) == BATCH.stamp.staleness(train_count) == staleness
 
 
 def test_age_is_the_time_since_the_pull():
-    assert BATCH.age(103.0) == 3.0
+    assert BATCH.age(103.0) == BATCH.stamp.age(103.0) == 3.0
 
 
-@pytest.mark.parametrize('value, name', [(BATCH, 'policy_version'), (BATCH.collected, 'env_step')])
+def test_a_batch_is_as_old_as_the_weights_pulled_for_it():
+    assert (BATCH.policy_version, BATCH.rounds_at_pull, BATCH.pulled_at) == (40, 4, 100.0)
+
+
+def test_a_batch_is_the_sum_of_its_pieces():
+    assert (BATCH.transitions, BATCH.nbytes) == (8, 111)
+    assert BATCH.keeping([OWN]) == dataclasses.replace(BATCH, pieces=(OWN,))
+    assert (BATCH.keeping([OWN]).transitions, BATCH.keeping([]).transitions) == (5, 0)
+
+
+def test_a_piece_has_the_stamp_of_the_version_that_collected_it():
+    assert BATCH.stamp_of(OLD) == Stamp(20, 2, 80.0)
+    assert BATCH.stamp_of(OWN) is BATCH.stamp
+    with pytest.raises(KeyError):
+        BATCH.stamp_of(Piece(30, [], 0))
+
+
+def test_the_oldest_weights_come_first_and_then_the_first_pull():
+    def batch(rounds, slot):
+        return SegmentBatch((), 0, Stamp(0, rounds, 0.0), (), 0.0, slot)
+
+    ordered = [batch(1, 5), batch(2, 3), batch(2, 4), batch(3, 0)]
+    assert sorted(reversed(ordered), key=lambda one: one.order) == ordered
+
+
+def test_all_of_a_collect_in_one_piece():
+    collected = Collected.of(40, segments='played', transitions=5, env_step=50)
+    assert collected == Collected((Piece(40, 'played', 5, 0),), 50)
+
+
+@pytest.mark.parametrize('value, name', [
+    (BATCH, 'env_step'), (BATCH.stamp, 'policy_version'), (OWN, 'transitions'), (Collected((), 0), 'env_step'),
+])
 def test_what_crosses_threads_is_frozen(value, name):
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(value, name, 5)

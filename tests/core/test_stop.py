@@ -1,4 +1,5 @@
 import pytest
+from fakes import TIMEOUT, start
 
 from lzero_async.core.stop import RunLimits, StopSignal
 
@@ -33,6 +34,21 @@ def test_interrupt_takes_no_lock():
         stop.interrupt()
         assert stop.requested
         assert not stop.keep_going()
+
+
+@pytest.mark.parametrize('call', ['request', 'abort'])
+def test_a_wait_ends_when_a_stop_is_asked_for(call):
+    stop = StopSignal()
+    waiting = start(lambda: stop.wait(1000 * TIMEOUT))
+    getattr(stop, call)('a')
+    waiting.result(TIMEOUT)
+    stop.wait(1000 * TIMEOUT)  # and is over at once from then on
+
+
+def test_a_wait_ends_without_a_stop():
+    stop = StopSignal()
+    start(lambda: stop.wait(0.01)).result(TIMEOUT)
+    assert not stop.requested
 
 
 @pytest.mark.parametrize('env_step, train_iter, reached', [

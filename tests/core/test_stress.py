@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from fakes import TIMEOUT, start
+from fakes import ENDLESS, TIMEOUT, FakeCollector, FakeLearner, make_run, start
 
 from lzero_async.core.coordinator import AsyncTrainingCoordinator
 from lzero_async.core.errors import QueueClosed, Stopped
@@ -111,3 +111,35 @@ def test_conservation(restless, degree, maxsize, collectors, learners, rounds, t
     after = crowd.queue.statistics()
     assert after.discarded == len(left) == queued.queue_size
     assert after.total_produced == after.total_consumed + after.discarded + after.queue_size
+
+
+@pytest.mark.parametrize('degree, maxsize, collectors, ahead', [
+    (1, 10, 4, 0),
+    (2, 10, 6, 0),
+    (3, 10, 4, 0),
+    (3, 10, 6, 1),
+    (5, 10, 8, 2),
+    (5, 1, 4, 0),
+])
+def test_the_bounds_of_whole_runs(restless, degree, maxsize, collectors, ahead):
+    def dawdler(seed):
+        rng = random.Random(seed)
+        return lambda *_: dawdle(rng)
+
+    run = make_run(
+        degree, ahead=ahead, data_queue_size=maxsize, max_staleness_allowed=ENDLESS, max_env_step=400,
+        learner=FakeLearner(work=dawdler(0)), collectors=[FakeCollector(work=dawdler(seed)) for seed in range(1, 1 + collectors)],
+    )
+    outcome = start(run.trainer.run)
+    try:
+        counts = outcome.result(TIMEOUT).statistics
+    finally:
+        run.trainer._abort('the test failed')  # if it has not ended by itself
+        outcome.exception(TIMEOUT)
+    assert counts['max_staleness'] <= degree
+    assert counts['max_lag'] <= degree
+    assert all(-ahead <= record.lag <= degree for record in run.observer.rounds)
+    assert counts['collect_count'] == len(run.learner.admitted)
+    assert counts['total_generated_samples'] == counts['processed_samples'] == run.learner.env_step
+    left_over = counts['train_count'] - counts['collect_count']
+    assert 0 <= left_over == len(run.learner.aheads) + len(run.learner.rounds) - len(run.learner.admitted) <= ahead

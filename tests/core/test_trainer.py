@@ -1,4 +1,5 @@
 """Whole runs of fakes that end well."""
+import dataclasses
 import itertools
 import threading
 
@@ -15,6 +16,7 @@ from fakes import (
     start,
     watch,
 )
+from loops import WildLearner, listening
 
 from lzero_async.core.errors import ConfigError
 
@@ -27,6 +29,8 @@ def assert_all_trained(run, outcome):
     counts = outcome.statistics
     assert counts['collect_count'] == counts['train_count'] == len(run.learner.admitted) == len(run.learner.rounds)
     assert counts['max_lag'] <= max(1, counts['off_policy_degree'])
+    assert counts['total_generated_samples'] == counts['processed_samples'] == run.learner.env_step
+    assert counts['dropped_samples'] == counts['drop_count'] == 0
     assert outcome.queue.total_produced == outcome.queue.total_consumed == counts['collect_count']
     assert (outcome.queue.queue_size, outcome.queue.discarded) == (0, 0)
     assert our_threads() == []
@@ -35,11 +39,18 @@ def assert_all_trained(run, outcome):
 # -------------------------------------------------------------------- serial
 
 
+class SharingLearner(FakeLearner):
+    """The others work with its own weights, as in a serial run."""
+
+    def snapshot(self):
+        return dataclasses.replace(super().snapshot(), weights=None)
+
+
 def test_the_serial_order_and_no_thread(monkeypatch):
     events = []
     log = events.append
     run = make_run(
-        collectors=[FakeCollector(log=log)], learner=FakeLearner(log=log), observer=FakeObserver(log=log),
+        collectors=[FakeCollector(log=log)], learner=SharingLearner(log=log), observer=FakeObserver(log=log),
         evaluator=FakeEvaluator(due_at=[2], log=log), max_train_iter=6,
     )
     assert events == ['snapshot']  # the weights of the first collect
@@ -49,11 +60,20 @@ def test_the_serial_order_and_no_thread(monkeypatch):
     monkeypatch.undo()
     turn = ['collect', 'admit', 'train', 'snapshot', 'round']
     assert events == [
-        *turn, 'due?', 'snapshot with state', 'evaluate', 'evaluation',
+        *turn, 'due?', 'state', 'evaluate', 'evaluation',
         *turn, 'due?',
         *turn,  # the limit is reached: nothing more is evaluated
     ]
     assert outcome.ended_by == 'max_train_iter'
+    assert_all_trained(run, outcome)
+
+
+@pytest.mark.parametrize('degree', [0, 2])
+def test_weights_that_are_shared_are_never_loaded(degree):
+    run = make_run(degree, learner=SharingLearner(), evaluator=FakeEvaluator(always=True), max_env_step=100)
+    outcome = run.trainer.run()
+    assert run.collectors[0].loaded == run.evaluator.loaded == []
+    assert outcome.statistics['sync_failures'] == 0
     assert_all_trained(run, outcome)
 
 
@@ -166,7 +186,7 @@ def test_collecting_and_training_overlap():
 
 def test_an_idle_learner_trains_ahead_so_far_and_no_further():
     aheads_made = threading.Event()
-    run = make_run(2, ahead=2, collectors=[FakeCollector()])
+    run = make_run(9, ahead=2, collectors=[FakeCollector()])  # so high a degree that it does not matter
     queue = watch(run.trainer._queue)
     run.learner.work = lambda update, _: update == 6 and aheads_made.set()  # one round and two ahead, 2 updates each
 
@@ -183,9 +203,32 @@ def test_an_idle_learner_trains_ahead_so_far_and_no_further():
     assert (outcome.statistics['collect_count'], outcome.statistics['train_count']) == (2, 3)
 
 
-def test_training_ahead_keeps_its_bound_in_a_whole_run():
-    run = make_run(2, ahead=2, max_env_step=400)
+def test_an_idle_learner_trains_ahead_no_further_than_the_collect_in_flight_allows():
+    collecting, ahead_made = threading.Event(), threading.Event()
+    run = make_run(2, ahead=9)
+    queue = watch(run.trainer._queue)
+    run.learner.work = lambda update, _: update == 1 and await_event(collecting)
+    run.observer.work = lambda number: number == 2 and ahead_made.set()
+
+    def second_collect(call, _):
+        if call == 2:  # with the weights of round 0: two rounds may be trained before it, and no third
+            collecting.set()
+            await_event(ahead_made)
+            queue.await_blocked('lzero-async-learner')
+            run.trainer.request_stop()
+
+    run.collectors[0].work = second_collect
     outcome = run.trainer.run()
+    assert (run.learner.rounds, run.learner.aheads) == ([2], [2])
+    assert len(run.learner.admitted) == 2
+    assert outcome.statistics['max_staleness'] == 2
+
+
+@pytest.mark.parametrize('degree', [1, 2, 5])
+def test_training_ahead_keeps_its_bound_in_a_whole_run(degree):
+    run = make_run(degree, ahead=2, max_env_step=400)
+    outcome = run.trainer.run()
+    assert outcome.statistics['max_staleness'] <= degree
     assert len(run.learner.admitted) == outcome.statistics['collect_count'] == 40
     assert 40 <= outcome.statistics['train_count'] == len(run.learner.rounds) + len(run.learner.aheads) <= 42
     assert all(record.lag >= -2 for record in run.observer.rounds)
@@ -209,6 +252,79 @@ def test_batches_of_the_last_collector_count_though_another_has_ended():
     outcome = run.trainer.run()
     assert outcome.statistics['collect_count'] == 2
     assert_all_trained(run, outcome)
+
+
+# -------------------------------------------------------------------- what is reported
+
+
+def test_an_overdue_collect_is_reported_while_it_lasts():
+    with listening() as ear:
+        run = make_run(1, generation_timeout=0.01, max_env_step=30)
+        run.collectors[0].work = lambda call, _: call == 2 and ear.await_message('generation_timeout is 0.01 s')
+        outcome = run.trainer.run()
+    assert ear.all_with('generation_timeout')[0].startswith('collector-0 has been collecting for ')
+    assert outcome.statistics['generation_timeouts'] >= 1
+    assert_all_trained(run, outcome)
+
+
+def test_a_collector_that_waits_for_the_learner_is_reported_and_waits_on():
+    with listening() as ear:
+        run = make_run(1, generation_timeout=0.01, max_env_step=30)
+        run.learner.work = lambda update, _: update == 1 and ear.await_message('collector-0: collect waited 0.01 s for')
+        outcome = run.trainer.run()
+    assert_all_trained(run, outcome)
+
+
+def test_a_learner_that_waits_for_batches_says_for_whose():
+    with listening() as ear:
+        run = make_run(2, batch_timeout=0.01, max_env_step=30, collectors=[FakeCollector(), FakeCollector()])
+        calls = itertools.count()
+
+        def first_collect(*_):
+            if next(calls) == 0:
+                ear.await_message('the learner waited 0.01 s for ')
+
+        for collector in run.collectors:
+            collector.work = first_collect
+        outcome = run.trainer.run()
+    assert all(f'{name} ' in ear.all_with('the learner waited')[0] for name in ('collector-0', 'collector-1'))
+    assert_all_trained(run, outcome)
+
+
+@pytest.mark.parametrize('degree, count', [(2, 2), (4, 2), (4, 4)])
+def test_a_run_whose_learner_waits_for_several_batches(degree, count):
+    run = make_run(degree, min_batch_count=count, max_env_step=12 * 10)
+    outcome = run.trainer.run()
+    # The first of each group is trained with all others of it in the queue.
+    assert all(record.queue_size >= count - 1 for record in run.observer.rounds[::count])
+    assert_all_trained(run, outcome)
+
+
+def test_the_numbers_of_all_parts_in_one_copy():
+    run = make_run(1, max_env_step=30)
+    outcome = run.trainer.run()
+    assert outcome.statistics == run.trainer.get_statistics()
+    expected = {
+        'collect_count': 3, 'train_count': 3, 'drop_count': 0, 'global_steps': 6, 'total_generated_samples': 30,
+        'processed_samples': 30, 'dropped_samples': 0, 'queue_size': 0, 'total_produced': 3, 'total_consumed': 3,
+        'queue_memory_bytes': 0, 'current_param_version': 6, 'param_sync_count': 4, 'non_finite_weights': 0,
+        'generation_errors': 0, 'max_lag': 1, 'off_policy_degree': 1, 'mode': 'asynchronous',
+    }
+    assert {name: outcome.statistics[name] for name in expected} == expected
+
+
+# -------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize('degree', [0, 2])
+def test_weights_to_begin_with_that_are_not_finite_are_refused(degree):
+    with pytest.raises(ConfigError, match=r'^the weights to begin with must be finite'):
+        make_run(degree, learner=WildLearner(lambda train_iter: True))
+
+
+def test_a_serial_run_has_one_collector():
+    with pytest.raises(ConfigError, match=r'^collectors must be one when off_policy_degree is 0, got 2$'):
+        make_run(0, collectors=[FakeCollector(), FakeCollector()])
 
 
 @pytest.mark.parametrize('degree', [0, 2])

@@ -41,6 +41,8 @@ def assert_fails(run, role, kind=Broken):
     assert isinstance(failure.value.__cause__, kind)
     assert str(failure.value).startswith(f'the {role} failed: {kind.__name__}')
     assert our_threads() == []
+    counts = run.trainer.get_statistics()
+    assert counts['total_generated_samples'] == counts['processed_samples'] + counts['dropped_samples']
     return failure.value
 
 
@@ -50,6 +52,7 @@ def test_the_collector_fails(degree, name, async_eval):
     run = make_run(degree, async_eval, collectors=[FakeCollector(work=fail_at(3))], evaluator=FakeEvaluator([2]))
     assert_fails(run, name)
     assert run.coordinator.get_statistics()['collect_count'] == 2
+    assert run.trainer.get_statistics()['generation_errors'] == 1
 
 
 @pytest.mark.parametrize('async_eval', [False, True])

@@ -60,6 +60,8 @@ def assert_interrupted(run):
     assert outcome.ended_by == 'interrupt'
     assert outcome.queue.total_produced == outcome.queue.total_consumed + outcome.queue.discarded
     assert outcome.queue.queue_size == 0
+    counts = outcome.statistics
+    assert counts['total_generated_samples'] == counts['processed_samples'] + counts['dropped_samples']
     assert our_threads() == []
     return outcome.statistics
 

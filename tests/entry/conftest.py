@@ -13,10 +13,12 @@ def train(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(config=None, max_env_step=None, max_train_iter=None, on_start=lambda trainer: None, model=None,
-            model_path=None, seed=0, **policy):
+            model_path=None, seed=0, added=None, **policy):
         main, create = config or cartpole('run')
         main.policy.update(policy)
-        result = run_training([main, create], seed, model, model_path, max_train_iter, max_env_step, on_start)
+        result = run_training(
+            [main, create], seed, model, model_path, max_train_iter, max_env_step, on_start, **(added or {})
+        )
         return result, json.loads(pathlib.Path(result.exp_name, 'async_summary.json').read_text())
 
     return run

@@ -28,6 +28,8 @@ def test_settings_lists_every_setting(capsys):
     (['train', __file__], 'got no main_config and create_config in'),
     (['train', str(CONFIG), '--off-policy-degree', '-5'], 'off_policy_degree must be >= -1, got -5'),
     (['train', str(CONFIG), '--model-path', 'nowhere'], "model_path must be an existing file, got 'nowhere'"),
+    (['train', str(CONFIG), '--eval-only'], 'model_path must be an existing file to evaluate, got None'),
+    (['train', str(CONFIG), '--sync-batch-size', '8'], 'sync_batch_size must be None unless off_policy_degree is 0'),
 ])
 def test_refusals_are_one_line_and_code_2(arguments, message, capsys):
     assert main(arguments) == 2
@@ -107,3 +109,29 @@ def test_script_to_its_end(tmp_path):
                 'run/ckpt', 'run/log'):
         assert row in done.stdout
     assert len(done.stdout.splitlines()) < 60, 'the host is quiet'
+
+
+SMALL = """
+import sys
+sys.path.insert(0, {tests!r})
+from small_configs import cartpole
+main_config, create_config = cartpole('run')
+"""
+
+
+def test_debug_log_then_evaluation_of_its_checkpoint(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'config.py').write_text(SMALL.format(tests=str(ZOO.parent / 'tests')))
+    begin = ['train', 'config.py', '--exp-name', 'run']
+    assert main([*begin, '--off-policy-degree', '2', '--max-env-step', '200', '--log-level', 'DEBUG']) == 0
+    assert 'DEBUG' in (tmp_path / 'run' / 'log' / 'lzero_async.log').read_text()
+    (checkpoint,) = [path for path in (tmp_path / 'run' / 'ckpt').iterdir() if path.name.startswith('iteration_')
+                     and path.name != 'iteration_0.pth.tar']
+    before = sorted((tmp_path / 'run').rglob('*'))
+    capsys.readouterr()
+    assert main([*begin, '--eval-only', '--model-path', str(checkpoint)]) == 0
+    version, mean, returns = capsys.readouterr().out.strip().splitlines()
+    assert version == f'policy_version {checkpoint.name[len("iteration_"):-len(".pth.tar")]}, 2 episodes'
+    numbers = [float(one) for one in returns.split()[1:]]
+    assert len(numbers) == 2 and mean.startswith(f'mean {sum(numbers) / 2:.3f}, deviation ')
+    assert sorted((tmp_path / 'run').rglob('*')) == before

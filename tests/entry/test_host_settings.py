@@ -19,13 +19,14 @@ def test_update_per_collect_priority_random_collect_and_reanalyze(train, monkeyp
     collect_random = LightZeroCollector.collect_random
     monkeypatch.setattr(
         LightZeroCollector, 'collect_random',
-        lambda self, snapshot: random_batches.append(collect_random(self, snapshot)) or random_batches[-1],
+        lambda self, version: random_batches.append(collect_random(self, version)) or random_batches[-1],
     )
     result, summary = train(
         max_env_step=300, off_policy_degree=2, update_per_collect=4, use_priority=True, random_collect_episode_num=4,
         buffer_reanalyze_freq=2, reanalyze_batch_size=4, reanalyze_partition=0.75,
     )
-    assert sum(meta['done'] for batch in random_batches for meta in batch.segments[1]) >= 4
+    done = [facts['done'] for batch in random_batches for piece in batch.pieces for facts in piece.segments[1]]
+    assert sum(done) >= 4
     # The random episodes fill the buffer, so every round trains: 4 updates each, and none for the random ones.
     assert summary['updates'] == 4 * summary['rounds']
     assert len(reanalyzed) == 2 * summary['rounds']

@@ -1,17 +1,21 @@
-"""Weights out of the learner and into a role's policy: copied whole, loaded once per version, caches forgotten."""
+"""Weights out of the learner and into a role's policy: copied whole, loaded whole, caches forgotten."""
 import copy
 
 import pytest
 import torch
 from real_parts import compiled, learner_policy
 
-from lzero_async.core.weights import WeightSnapshot
-from lzero_async.lightzero.policies import RolePolicy, export_learner_state, export_weights
+from lzero_async.lightzero.policies import RolePolicy, export_learner_state
+from lzero_async.torch_weights import TorchWeights
 
 
 @pytest.fixture
 def policy(tmp_path):
     return learner_policy(compiled(tmp_path))
+
+
+def export_weights(module):
+    return TorchWeights().read(module)
 
 
 def change(module):
@@ -45,22 +49,25 @@ def test_load_takes_every_weight_and_clears_the_caches(policy, accelerate):
     world_model = role.policy._model.world_model
     world_model.past_kv_cache_recurrent_infer['key'] = 1
     world_model.past_kv_cache_init_infer_envs[0]['key'] = 1
-    snapshot = WeightSnapshot(7, 100, export_weights(policy._learn_model))
-    role.load(snapshot)
+    weights = export_weights(policy._learn_model)
+    role.load_weights(weights, 7)
     for name, tensor in role.policy._model.state_dict().items():
-        assert torch.equal(tensor, snapshot.weights[name]), name
+        assert torch.equal(tensor, weights[name]), name
     assert not world_model.past_kv_cache_recurrent_infer
     assert not any(world_model.past_kv_cache_init_infer_envs)
 
 
-def test_a_known_version_costs_nothing(policy, monkeypatch):
+def test_weights_that_do_not_fit_leave_the_policy_as_it_was(policy):
     role = RolePolicy(policy, 'collect', 'cpu', accelerate=False)
-    loads = []
-    monkeypatch.setattr(role.policy._model, 'load_state_dict', loads.append)
+    before = copy.deepcopy(role.policy._model.state_dict())
+    change(policy._learn_model)
     weights = export_weights(policy._learn_model)
-    for version in (0, 0, 5, 5):
-        role.load(WeightSnapshot(version, 0, weights))
-    assert len(loads) == 2
+    last = list(weights)[-1]
+    weights[last] = torch.zeros(3, 3, 3)
+    with pytest.raises(ValueError, match=last):
+        role.load_weights(weights, 7)
+    for name, tensor in role.policy._model.state_dict().items():
+        assert torch.equal(tensor, before[name])
 
 
 def test_roles_do_not_share_tensors_with_the_learner(policy):

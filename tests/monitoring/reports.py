@@ -30,14 +30,14 @@ def record(round=1, env_step=80, train_iter=20, activity=BEGINNING, **changes):
 
 
 def running_report():
-    return RunReport('exp', None, None, None, statistics(), activity(), 0.0, 0.0, 0, 0, 0, None, None)
+    return RunReport('exp', None, None, None, statistics(), activity(), 0.0, 0, 0, None, None)
 
 
 def finished_report(error=None):
     return RunReport(
         exp_name='exp', ended_by='failure' if error else 'max_env_step', error=error, last_round=record(),
-        statistics=statistics(collect_count=20, train_count=20, max_lag=3),
-        activity=activity(100.0, 25.0, 60.0, 65.0, 5.0), mean_lag=1.5, mean_staleness=0.75, max_staleness=2,
+        statistics=statistics(collect_count=20, train_count=20, max_lag=3, mean_staleness=0.75, max_staleness=2),
+        activity=activity(100.0, 25.0, 60.0, 65.0, 5.0), mean_lag=1.5,
         env_steps=2000, updates=400,
         last_evaluation=Evaluation(380, 1900, 30.0, False, False),
         best_evaluation=Evaluation(200, 1000, 42.0, True, False),

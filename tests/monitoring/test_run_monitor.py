@@ -1,10 +1,12 @@
 import pytest
 from fakes import FakeClock
-from reports import activity, record
+from reports import activity, record, statistics
 
 from lzero_async.core.config import AsyncConfig
 from lzero_async.core.coordinator import AsyncTrainingCoordinator
-from lzero_async.core.protocols import Evaluation
+from lzero_async.core.on_policy import OnPolicyRecord
+from lzero_async.core.protocols import Evaluation, SampleAges
+from lzero_async.monitoring.component_statistics import COMPONENTS
 from lzero_async.monitoring.run_monitor import RunMonitor
 
 
@@ -30,10 +32,11 @@ def monitor(curves):
 
 
 def test_means_and_maxima(monitor):
-    for staleness, lag in ((0, 1), (1, 2), (3, 4)):
-        monitor.on_round(record(staleness=staleness, lag=lag))
+    for lag in (1, 2, 4):
+        monitor.on_round(record(lag=lag))
+    monitor.listen_to(lambda: statistics(mean_staleness=1.5, max_staleness=3))
     report = monitor.report()
-    assert (report.mean_staleness, report.max_staleness) == (4 / 3, 3)
+    assert (report.mean_staleness, report.max_staleness) == (1.5, 3)
     assert report.mean_lag == 7 / 3
     assert (report.updates, report.env_steps) == (45, 160)
 
@@ -62,3 +65,30 @@ def test_ending(monitor):
     monitor.ended('failure', 'the learner failed')
     report = monitor.report()
     assert (report.ended_by, report.error) == ('failure', 'the learner failed')
+
+
+def test_every_number_of_a_component_is_drawn_and_logged(monitor, curves, caplog):
+    caplog.set_level('INFO', logger='lzero_async')
+    names = [name for names in COMPONENTS.values() for name in names]
+    monitor.listen_to(lambda: statistics(**{name: 7 for name in names}))
+    monitor.on_round(record(queue_size=7, replayed=SampleAges(10, 1.5, 4, 2.5, 9.0)))
+    monitor.log_statistics()
+    for name in ('global_steps', 'processed_samples', 'current_param_version', 'param_sync_count',
+                 'total_generated_samples', 'dropped_stale_samples', 'generation_errors', 'param_sync_requests',
+                 'avg_sample_age', 'max_sample_age', 'stale_samples_ratio',
+                 'queue_size', 'total_produced', 'total_consumed', 'dropped_samples', 'queue_memory_bytes'):
+        assert curves[f'Async/{name}'] == [(20, 7)], name
+        assert f'{name}=7' in caplog.text
+    assert caplog.text.count('Component Statistics') == 1
+    assert curves['Async/replayed_staleness_mean'] == [(20, 1.5)]
+    assert curves['Async/replayed_staleness_max'] == [(20, 4)]
+    assert curves['Async/replayed_age_mean'] == [(20, 2.5)]
+    assert curves['Async/replayed_age_max'] == [(20, 9.0)]
+
+
+def test_curves_of_an_on_policy_round(monitor, curves):
+    monitor.on_policy_round(OnPolicyRecord(1024, 40, 2.5, 1.5, 2048, 16))
+    assert curves == {
+        'Sync/BatchSize': [(45, 1024)], 'Sync/PolicyVersion': [(45, 40)], 'Sync/CollectionTime': [(45, 2.5)],
+        'Sync/UpdateTime': [(45, 1.5)], 'Sync/RefusedSamples': [(45, 16)], 'Buffer/SamplesCollected': [(45, 2048)],
+    }

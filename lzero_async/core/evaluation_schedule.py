@@ -1,0 +1,99 @@
+"""EvaluationSchedule: starts an evaluation when one is due, on the learner's newest published weights."""
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from typing import Any, Callable, ContextManager, Optional
+
+from .channels import Channels
+from .errors import RoleFailed, Stopped
+from .protocols import Evaluation, Evaluator, Learner, Observer
+from .weights import WeightSnapshot
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluationSchedule:
+    """One that falls due while another runs waits for it, and then takes the newest weights of that moment."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        learner: Learner,
+        channels: Channels,
+        observer: Observer,
+        context: Callable[[], ContextManager[Any]],
+        on_failure: Callable[[RoleFailed], None],
+        on_stop_value: Callable[[], None],
+    ) -> None:
+        self._evaluator = evaluator
+        self._learner = learner
+        self._channels = channels
+        self._target = channels.weights.attach('evaluator', evaluator)
+        self._observer = observer
+        self._context = context
+        self._on_failure = on_failure
+        self._on_stop_value = on_stop_value
+        # Guards what the learner's and the evaluator's thread share, below.
+        self._lock = threading.Lock()
+        self._due = False
+        self._running = False
+        self._waiting: Optional[WeightSnapshot] = None
+
+    def round_finished(self) -> None:
+        """Called by the learner's thread between rounds. Blocks only where evaluation does."""
+        fell_due = self._evaluator.due(self._learner.train_iter)
+        with self._lock:
+            self._due = self._due or fell_due
+            if not self._due:
+                return
+        published = self._channels.weights.latest()
+        if published.policy_version != self._learner.train_iter:
+            return  # the learner's weights were not finite: it stays due
+        snapshot = replace(published, learner_state=self._learner.state())
+        with self._lock:
+            if not self._due:
+                return  # the evaluator's thread took the snapshot of an earlier round meanwhile
+            self._waiting = snapshot
+            if self._running:
+                return
+            self._running = True
+        self._channels.coordinator.run_eval(self._evaluate)
+
+    def finish(self) -> None:
+        """Wait until no evaluation is running or waiting."""
+        while self._channels.coordinator.eval_in_progress:
+            self._channels.coordinator.wait_for_eval()
+
+    def _evaluate(self) -> None:
+        with self._lock:
+            snapshot, self._waiting, self._due = self._waiting, None, False
+        assert snapshot is not None
+        try:
+            evaluation = self._play(snapshot)
+            if evaluation is not None:
+                self._observer.on_evaluation(evaluation)
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            failure = RoleFailed('evaluator', error)
+            failure.__cause__ = error
+            self._on_failure(failure)
+            raise failure from error
+        if evaluation is not None and evaluation.stop:
+            self._on_stop_value()
+        with self._lock:
+            self._running = self._waiting is not None
+            again = self._running
+        if again:
+            self._channels.coordinator.run_eval(self._evaluate)
+
+    def _play(self, snapshot: WeightSnapshot) -> Optional[Evaluation]:
+        version = snapshot.policy_version
+        with self._context():
+            if not self._channels.weights.deliver(self._target, snapshot) or not self._target.has(version):
+                logger.warning('version %d is not evaluated: it did not reach the evaluator', version)
+                return None
+            with self._target.reading():
+                return self._evaluator.evaluate(snapshot, self._channels.stop.keep_going)

@@ -1,0 +1,180 @@
+"""LearnerLoop: take a batch, judge its age, train the updates it owes, publish the new weights."""
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Callable, List, Optional
+
+from .channels import Channels
+from .errors import EverythingDropped, Stopped
+from .protocols import Learner, Observer, RoundRecord, RoundResult
+from .segments import Piece, SegmentBatch
+from .stop import RunLimits
+
+logger = logging.getLogger(__name__)
+
+
+class LearnerLoop:
+    """`step` is one turn; the trainer decides which thread takes it. `who_collects` is asked when batches are late."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        channels: Channels,
+        limits: RunLimits,
+        observer: Observer,
+        who_collects: Callable[[], str] = lambda: 'the collectors',
+    ) -> None:
+        self._learner = learner
+        self._channels = channels
+        self._limits = limits
+        self._observer = observer
+        self._who_collects = who_collects
+        self._rules = channels.settings.staleness_rules(channels.coordinator.highest_degree)
+        self._granted = 0
+        self._can_pay_ahead = False
+        self._drops = 0
+
+    def step(self) -> Optional[str]:
+        """One batch. Returns the limit that the run has reached, if any; raises QueueClosed after the last batch."""
+        outstanding = self._channels.outstanding
+        batch = self._next_batch()
+        if batch is not None:
+            batch = self._fresh_part(batch)
+            if batch is None:
+                return None
+            if outstanding.paid:
+                outstanding.admit_paid(batch.slot)
+                self._admit(batch)
+                return None
+        staleness = batch.staleness(outstanding.finished) if batch is not None else 0
+        age = batch.age(self._channels.clock()) if batch is not None else 0.0
+        result = self._channels.coordinator.run_train(lambda: self._train(batch))
+        # A round trained ahead pays for a batch to come; one that makes no updates would pay with nothing.
+        self._can_pay_ahead = result.sufficient and result.updates > 0
+        self._tell(result, staleness, age)
+        if not result.sufficient:
+            return None
+        return self._limits.reached(self._learner.env_step, self._learner.train_iter)
+
+    # ---------------------------------------------------------------- the next batch
+
+    def _next_batch(self) -> Optional[SegmentBatch]:
+        """The next batch, waiting for one; None when there is none and a round may be trained ahead."""
+        if self._may_train_ahead():
+            return None
+        queue, timeout = self._channels.queue, self._channels.settings.batch_timeout
+        self._wait_for_batches()
+        while True:
+            first = queue.first()
+            assert first is not None
+            if self._channels.outstanding.paid or self._channels.outstanding.may_train(first.slot):
+                return queue.take()
+            # A batch with older weights is still being collected, and one more round would make it too stale.
+            if not queue.wait_for_other_first(first, timeout):
+                logger.warning('the learner waited %g s for a batch with older weights: %s', timeout,
+                               self._who_collects())
+
+    def _may_train_ahead(self) -> bool:
+        coordinator = self._channels.coordinator
+        if not (coordinator.max_train_ahead and self._can_pay_ahead) or self._channels.stop.requested:
+            return False
+        nothing_at_hand = self._channels.queue.first() is None
+        return nothing_at_hand and coordinator.can_train() and self._channels.outstanding.may_train_ahead()
+
+    def _wait_for_batches(self) -> None:
+        """Wait for min_batch_count batches, unless those of the last wait are not used up. Fewer after batch_timeout.
+        """
+        settings, queue = self._channels.settings, self._channels.queue
+        if self._granted == 0:
+            while not queue.wait_for(settings.min_batch_count, settings.batch_timeout):
+                queued = queue.statistics().queue_size
+                logger.warning(
+                    'the learner waited %g s for min_batch_count %d, and %s: %s', settings.batch_timeout,
+                    settings.min_batch_count, f'goes on with {queued}' if queued else 'waits on', self._who_collects(),
+                )
+                if queued:
+                    break
+            self._granted = max(1, min(settings.min_batch_count, queue.statistics().queue_size))
+        self._granted -= 1
+
+    # ---------------------------------------------------------------- its age
+
+    def _fresh_part(self, batch: SegmentBatch) -> Optional[SegmentBatch]:
+        """The batch without what is too stale or too old; None if nothing is left of it."""
+        channels = self._channels
+        finished, now = channels.outstanding.finished, channels.clock()
+        bound = channels.outstanding.bound_of(batch.slot)
+        kept: List[Piece] = []
+        for piece in batch.pieces:
+            stamp = batch.stamp_of(piece)
+            staleness, age = stamp.staleness(finished), stamp.age(now)
+            why = self._rules.why_dropped(staleness, age)
+            if why is None and stamp is not batch.stamp and staleness > bound:
+                why = f'staleness {staleness} > off_policy_degree {bound}, handed over late'
+            if why is None:
+                kept.append(piece)
+                channels.samples.processed(piece.transitions, staleness, age, self._rules.is_stale(staleness))
+                continue
+            channels.samples.dropped(piece.transitions)
+            logger.warning(
+                'dropped %d samples of version %d before round %d: %s', piece.transitions, piece.policy_version,
+                finished + 1, why,
+            )
+        if kept:
+            self._drops = 0
+            return batch.keeping(kept)
+        self._drop(batch)
+        return None
+
+    def _drop(self, batch: SegmentBatch) -> None:
+        self._channels.outstanding.leave(batch.slot)
+        self._channels.coordinator.drop_round()
+        self._drops += 1
+        if self._drops >= self._rules.max_consecutive_drops:
+            raise EverythingDropped(
+                f'the last {self._drops} batches were all dropped (max_consecutive_drops): collecting is too slow, or '
+                f'max_staleness_allowed {self._rules.max_staleness_allowed} or max_sample_age_s '
+                f'{self._rules.max_sample_age_s} too low'
+            )
+
+    # ---------------------------------------------------------------- its training
+
+    def _admit(self, batch: SegmentBatch) -> None:
+        self._learner.admit(batch)
+
+    def _train(self, batch: Optional[SegmentBatch]) -> RoundResult:
+        channels = self._channels
+        channels.outstanding.begin(None if batch is None else batch.slot)
+        if batch is None:
+            result = self._learner.train_ahead(channels.stop.keep_going)
+        else:
+            self._admit(batch)
+            result = self._learner.train_round(channels.stop.keep_going)
+        # Before the round counts as finished: who sees the count must find the weights.
+        channels.weights.publish(replace(self._learner.snapshot(), rounds=channels.outstanding.finished + 1))
+        if not channels.stop.keep_going():
+            raise Stopped('the round was left before its end')
+        channels.outstanding.finish()
+        channels.coordinator.report_signals(result.signals)
+        return result
+
+    def _tell(self, result: RoundResult, staleness: int, age: float) -> None:
+        coordinator = self._channels.coordinator
+        statistics = coordinator.get_statistics()
+        self._observer.on_round(
+            RoundRecord(
+                round=statistics['train_count'],
+                train_iter=self._learner.train_iter,
+                env_step=self._learner.env_step,
+                updates=result.updates,
+                policy_version=self._learner.train_iter,
+                staleness=staleness,
+                sample_age=age,
+                lag=statistics['collect_train_lag'],
+                queue_size=self._channels.queue.statistics().queue_size,
+                off_policy_degree=statistics['off_policy_degree'],
+                activity=coordinator.activity(),
+                replayed=result.replayed,
+            )
+        )

@@ -1,0 +1,74 @@
+"""SampleAccount: what became of every sample. Generated = processed + dropped + still on the way."""
+from __future__ import annotations
+
+import threading
+from typing import Any, Dict
+
+
+class SampleAccount:
+    """Any thread may call any member. A sample is one transition."""
+
+    def __init__(self) -> None:
+        # Guards all that follows.
+        self._lock = threading.Lock()
+        self._generated = 0
+        self._processed = 0
+        self._dropped_stale = 0
+        self._discarded = 0
+        self._stale = 0
+        self._age_sum = 0.0
+        self._max_age = 0.0
+        self._staleness_sum = 0
+        self._max_staleness = 0
+        self._errors = 0
+        self._timeouts = 0
+
+    def generated(self, samples: int) -> None:
+        with self._lock:
+            self._generated += samples
+
+    def generation_failed(self) -> None:
+        with self._lock:
+            self._errors += 1
+
+    def generation_overdue(self) -> None:
+        with self._lock:
+            self._timeouts += 1
+
+    def processed(self, samples: int, staleness: int, age: float, is_stale: bool) -> None:
+        """Samples were admitted for training."""
+        with self._lock:
+            self._processed += samples
+            self._stale += samples if is_stale else 0
+            self._age_sum += samples * age
+            self._staleness_sum += samples * staleness
+            if samples:
+                self._max_age = max(self._max_age, age)
+                self._max_staleness = max(self._max_staleness, staleness)
+
+    def dropped(self, samples: int) -> None:
+        """Samples were too stale or too old."""
+        with self._lock:
+            self._dropped_stale += samples
+
+    def discarded(self, samples: int) -> None:
+        """Samples were left in the queue when a run was broken off."""
+        with self._lock:
+            self._discarded += samples
+
+    def numbers(self) -> Dict[str, Any]:
+        with self._lock:
+            processed = max(1, self._processed)
+            return {
+                'total_generated_samples': self._generated,
+                'processed_samples': self._processed,
+                'dropped_stale_samples': self._dropped_stale,
+                'dropped_samples': self._dropped_stale + self._discarded,
+                'generation_errors': self._errors,
+                'generation_timeouts': self._timeouts,
+                'avg_sample_age': self._age_sum / processed,
+                'max_sample_age': self._max_age,
+                'mean_staleness': self._staleness_sum / processed,
+                'max_staleness': self._max_staleness,
+                'stale_samples_ratio': self._stale / processed,
+            }

@@ -1,0 +1,77 @@
+"""Whether training shows strain: a signal that jumps, or that keeps rising above its own past."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Optional
+
+SLOW, FAST = 1 / 32, 1 / 4
+"""Weights of the newest round in the long and the short mean."""
+WARM_UP = 16
+"""Rounds before a signal is judged."""
+JUMP_DEVIATIONS = 6.0
+JUMP_RATIO = 2.0
+RISE_RATIO = 1.5
+RISE_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class TrainingSignals:
+    """What a learner can say of one round, as means over its updates. None: not known."""
+
+    loss: Optional[float] = None
+    value_error: Optional[float] = None
+    policy_divergence: Optional[float] = None
+    """Between the policy that collected the samples and the one that learns from them."""
+
+
+class StrainGauge:
+    """Watches one signal. `reason` is asked once per round, with the newest value."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rounds = 0
+        self._slow = self._fast = self._deviation = 0.0
+        self._rising = 0
+
+    def reason(self, value: float) -> Optional[str]:
+        """Why this value means strain, if it does."""
+        if not math.isfinite(value):
+            return f'{self._name} is {value}'
+        self._rounds += 1
+        if self._rounds == 1:
+            self._slow = self._fast = value
+            self._deviation = abs(value) / 4
+            return None
+        past, deviation = self._slow, self._deviation
+        most = past + max(JUMP_DEVIATIONS * deviation, (JUMP_RATIO - 1) * abs(past))
+        judged, jumped = self._rounds > WARM_UP, value > most
+        # A jump enters the past only in part. If the signal stays up there, that is its past after some rounds.
+        taken = min(value, most)
+        self._fast += FAST * (taken - self._fast)
+        self._slow += SLOW * (taken - past)
+        self._deviation += SLOW * (abs(taken - past) - deviation)
+        rising = self._fast > past + max((RISE_RATIO - 1) * abs(past), 2 * deviation)
+        self._rising = self._rising + 1 if rising else 0
+        if judged and jumped:
+            return f'{self._name} jumped to {value:.4g} from about {past:.4g}'
+        if judged and self._rising >= RISE_ROUNDS:
+            self._rising = 0
+            return f'{self._name} rose to {self._fast:.4g} from about {past:.4g}'
+        return None
+
+
+class StrainGauges:
+    """One gauge per signal."""
+
+    def __init__(self) -> None:
+        self._gauges = {field.name: StrainGauge(field.name) for field in fields(TrainingSignals)}
+
+    def reason(self, signals: TrainingSignals) -> Optional[str]:
+        found = [
+            gauge.reason(value)
+            for name, gauge in self._gauges.items()
+            for value in [getattr(signals, name)]
+            if value is not None
+        ]
+        return next((reason for reason in found if reason is not None), None)
