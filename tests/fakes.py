@@ -1,5 +1,6 @@
 """Fake roles, a fake clock, and meeting points for threads: what the tests of the schedule run on."""
 import collections
+import logging
 import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from lzero_async.core.protocols import Evaluation, RoundResult
 from lzero_async.core.segments import Collected
 from lzero_async.core.stop import RunLimits
 from lzero_async.core.trainer import AsyncTrainer
+from lzero_async.core.weight_ops import PlainWeights
 from lzero_async.core.weights import WeightSnapshot
 
 TIMEOUT = 10
@@ -30,6 +32,18 @@ class FakeClock:
         self.now += seconds
 
 
+class Broken(Exception):
+    """What breaks in a test is this, and nothing that the package could mean to handle."""
+
+
+class Dying(BaseException):
+    """Broken, and not even an Exception."""
+
+
+def logged(caplog, level=logging.ERROR):
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
 # -------------------------------------------------------------------- threads
 
 
@@ -47,12 +61,28 @@ def start(fn, name='test-thread'):
     return future
 
 
+def at_once(work, threads):
+    """Let `work(number)` of all threads begin together, and return what each returned."""
+    gate = Gate()
+    futures = [start(lambda number=number: (gate(), work(number))[1]) for number in range(threads)]
+    gate.open()
+    return [future.result(TIMEOUT) for future in futures]
+
+
 def await_event(event):
     assert event.wait(TIMEOUT), 'nobody set the event'
 
 
 def our_threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith('lzero-async')]
+
+
+def join_attempts():
+    """Wait until no attempt to deliver weights is under way, whoever has given it up."""
+    for thread in threading.enumerate():
+        if thread.name.startswith('lzero-async-sync'):
+            thread.join(TIMEOUT)
+            assert not thread.is_alive(), 'an attempt does not end'
 
 
 class Gate:
@@ -71,6 +101,33 @@ class Gate:
 
     def open(self):
         self._open.set()
+
+
+class WatchedLock:
+    """Tells when somebody has to wait for it."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.awaited = threading.Event()
+
+    def acquire(self, blocking=True, timeout=TIMEOUT):
+        if self._lock.acquire(blocking=False):
+            return True
+        if not blocking:
+            return False
+        self.awaited.set()
+        acquired = self._lock.acquire(timeout=timeout)
+        assert acquired, 'nobody released the lock'
+        return acquired
+
+    def release(self):
+        self._lock.release()
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
 
 
 class WatchedCondition(threading.Condition):
@@ -108,6 +165,39 @@ def watch(owner):
     """Replace the condition of a coordinator or a queue, before any thread uses it, by one that can be watched."""
     owner._changed = WatchedCondition()
     return owner._changed
+
+
+class TimedCondition(WatchedCondition):
+    """No time passes until `expire`: from then on whoever waits with a limit has waited for too long already."""
+
+    def __init__(self):
+        super().__init__()
+        self._expired = False
+
+    def expire(self):
+        with self:
+            self._expired = True
+            self.notify_all()
+
+    def stand_still(self):
+        """From here on no time passes again."""
+        with self:
+            self._expired = False
+
+    def wait_for(self, predicate, timeout=None):
+        if timeout is None:
+            return super().wait_for(predicate)
+        while not predicate():
+            if self._expired:
+                return False
+            assert self.wait(TIMEOUT), 'nothing changes, and no time passes'
+        return True
+
+
+def timed(target):
+    """Take the time into our own hands for a target of weights, before any thread uses it."""
+    target._changed = TimedCondition()
+    return target._changed
 
 
 # -------------------------------------------------------------------- roles
@@ -242,6 +332,63 @@ class FakeObserver:
     def on_policy_round(self, record):
         self.log('on-policy round')
         self.on_policy_rounds.append(record)
+
+
+# -------------------------------------------------------------------- weights
+
+
+class Module:
+    def __init__(self, weights=None):
+        self.weights = weights
+
+    def state_dict(self):
+        return self.weights
+
+    def load_state_dict(self, weights):
+        self.weights = weights
+
+
+def failing(times, error=Broken):
+    """Work that fails so many times; calls count from 1."""
+    def work(call):
+        if call <= times:
+            raise error(f'call {call}')
+    return work
+
+
+def hanging(gate, at=1, told=nothing):
+    """Work that stops at the gate in its call `at`, once `told` has been called."""
+    def work(call):
+        if call == at:
+            told()
+            gate()
+    return work
+
+
+class Copying(PlainWeights):
+    """Weights are under way until `arrive`; who settles them waits for that."""
+
+    def __init__(self):
+        self._arrived = threading.Event()
+        self._settling = threading.Semaphore(0)
+
+    def is_settled(self, weights):
+        return self._arrived.is_set()
+
+    def settle(self, weights):
+        self._settling.release()
+        await_event(self._arrived)
+
+    def arrive(self):
+        self._arrived.set()
+
+    def depart(self):
+        """What is published from here on is under way again."""
+        self._arrived.clear()
+
+    def await_readers(self, count=1):
+        for _ in range(count):
+            assert self._settling.acquire(timeout=TIMEOUT), 'nobody waits for the copy'
 
 
 # -------------------------------------------------------------------- runs

@@ -62,7 +62,8 @@ def test_non_finite_weights_are_named(ops, name, value):
 def test_integers_and_nested_weights(ops):
     import numpy as np
 
-    weights = {'heads': [{'w': torch.ones(2)}, {'w': np.array([1.0, np.inf])}], 'steps': torch.tensor(3), 'note': 'text'}
+    heads = [{'w': torch.ones(2)}, {'w': np.array([1.0, np.inf])}]
+    weights = {'heads': heads, 'steps': torch.tensor(3), 'note': 'text'}
     assert ops.first_non_finite(weights) == 'heads[1].w'
     assert [info.name for info in ops.describe(weights)] == ['heads[0].w', 'heads[1].w', 'steps', 'note']
 
@@ -72,7 +73,9 @@ def test_a_load_is_whole_or_not_at_all(ops):
     ops.load(target, weights, 1)
     assert all(parameter.eq(2.0).all() for parameter in target.parameters())
     for change in (
-        lambda w: w.pop('2.bias'), lambda w: w.update(extra=torch.ones(1)), lambda w: w.update({'2.bias': torch.ones(5)})
+        lambda w: w.pop('2.bias'),
+        lambda w: w.update(extra=torch.ones(1)),
+        lambda w: w.update({'2.bias': torch.ones(5)}),
     ):
         bad = ops.read(network(3.0))
         change(bad)

@@ -10,7 +10,7 @@ from easydict import EasyDict
 # ==============================================================
 # begin of the most frequently changed config specified by the user
 # ==============================================================
-off_policy_degree = 4  # 0: serial, exactly LightZero; N: at most N rounds ahead; -1: from buffer and batch size
+off_policy_degree = 4  # 0: serial, exactly LightZero; N: at most N rounds ahead; -1: tunes itself
 enable_async_eval = True
 collector_env_num = 8
 num_segments = 8

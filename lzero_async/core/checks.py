@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import threading
 from typing import Any, Callable, NoReturn, Optional
 
 from .errors import ConfigError
@@ -37,6 +38,19 @@ def number(minimum: float, exclusive: bool = False) -> Check:
             _refuse(name, f'a finite number {rule}', value)
         if value < minimum or (exclusive and value == minimum):
             _refuse(name, rule, value)
+        return float(value)
+
+    return check
+
+
+def seconds(exclusive: bool = False) -> Check:
+    """A number of seconds that a thread can wait."""
+    at_least = number(0.0, exclusive)
+
+    def check(name: str, value: Any) -> float:
+        value = at_least(name, value)
+        if value > threading.TIMEOUT_MAX:
+            _refuse(name, f'<= {threading.TIMEOUT_MAX:g}', value)
         return float(value)
 
     return check

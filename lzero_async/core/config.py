@@ -5,7 +5,7 @@ import difflib
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from .checks import Check, boolean, device, integer, number, optional
+from .checks import Check, boolean, device, integer, number, optional, seconds
 from .control_law import AUTO_DEGREE
 from .errors import ConfigError
 from .staleness import StalenessRules
@@ -68,21 +68,21 @@ class AsyncConfig:
         1, integer(1), 'Batches that must wait in the queue before the learner begins to train them.'
     )
     batch_timeout: float = _setting(
-        30.0, number(0.0, exclusive=True),
+        30.0, seconds(exclusive=True),
         'Seconds after which the learner trains fewer than min_batch_count, or, with none, says whom it waits for.',
     )
     generation_timeout: float = _setting(
-        30.0, number(0.0, exclusive=True),
+        30.0, seconds(exclusive=True),
         'Seconds after which a collect, or a collector\'s wait for the learner, is reported as overdue.',
     )
     batch_generation_interval: float = _setting(
-        0.1, number(0.0), 'Least seconds between the starts of two collects of one collector (off_policy_degree != 0).'
+        0.1, seconds(), 'Least seconds between the starts of two collects of one collector (off_policy_degree != 0).'
     )
     max_sync_retries: int = _setting(3, integer(0), 'Attempts to bring weights to a role after the first has failed.')
-    sync_timeout: float = _setting(30.0, number(0.0, exclusive=True), 'Seconds for one such attempt.')
-    sync_retry_delay: float = _setting(1.0, number(0.0), 'Seconds between two such attempts.')
+    sync_timeout: float = _setting(30.0, seconds(exclusive=True), 'Seconds for one such attempt.')
+    sync_retry_delay: float = _setting(1.0, seconds(), 'Seconds between two such attempts.')
     sync_monitor_interval: float = _setting(
-        60.0, number(0.0, exclusive=True),
+        60.0, seconds(exclusive=True),
         'Seconds between two lines of Component Statistics, and two calls of the monitor callbacks.',
     )
     sync_batch_size: Optional[int] = _setting(
@@ -113,7 +113,7 @@ class AsyncConfig:
         'sys.setswitchinterval while roles share the GIL. None leaves it alone.',
     )
     summary_interval_s: float = _setting(
-        5.0, number(0.0, exclusive=True), 'Seconds between two writes of async_summary.json.'
+        5.0, seconds(exclusive=True), 'Seconds between two writes of async_summary.json.'
     )
     show_progress: bool = _setting(True, boolean, 'Show the run in the terminal.')
 

@@ -34,6 +34,7 @@ class LearnerLoop:
         self._granted = 0
         self._can_pay_ahead = False
         self._drops = 0
+        self._published = channels.weights.get_current_version()
 
     def step(self) -> Optional[str]:
         """One batch. Returns the limit that the run has reached, if any; raises QueueClosed after the last batch."""
@@ -152,7 +153,9 @@ class LearnerLoop:
             self._admit(batch)
             result = self._learner.train_round(channels.stop.keep_going)
         # Before the round counts as finished: who sees the count must find the weights.
-        channels.weights.publish(replace(self._learner.snapshot(), rounds=channels.outstanding.finished + 1))
+        snapshot = replace(self._learner.snapshot(), rounds=channels.outstanding.finished + 1)
+        if channels.weights.publish(snapshot):
+            self._published = snapshot.policy_version
         if not channels.stop.keep_going():
             raise Stopped('the round was left before its end')
         channels.outstanding.finish()
@@ -168,7 +171,7 @@ class LearnerLoop:
                 train_iter=self._learner.train_iter,
                 env_step=self._learner.env_step,
                 updates=result.updates,
-                policy_version=self._learner.train_iter,
+                policy_version=self._published,
                 staleness=staleness,
                 sample_age=age,
                 lag=statistics['collect_train_lag'],

@@ -104,7 +104,7 @@ class RoundRecord:
     env_step: int
     updates: int
     policy_version: int
-    """Of the learner, after the round."""
+    """The newest that is published after the round: the learner's own, unless that was not finite."""
     staleness: int
     """Of the batch that was trained."""
     sample_age: float

@@ -47,7 +47,7 @@ def run_config(main_config: Any, create_config: Any, max_env_step: int, argv: Op
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--off-policy-degree', type=int, help='0 serial, N bounded lag, -1 from buffer and batch')
+    parser.add_argument('--off-policy-degree', type=int, help='0 serial, N bounded lag, -1 tunes itself')
     parser.add_argument('--async-eval', dest='enable_async_eval', action='store_true', default=None)
     parser.add_argument('--no-async-eval', dest='enable_async_eval', action='store_false')
     parser.add_argument('--eval-freq', type=int, help='updates between two evaluations')

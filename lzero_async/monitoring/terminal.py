@@ -88,6 +88,7 @@ def final_table(report: RunReport) -> Table:
         'collect and train at the same time': f'{report.activity.overlap_ratio:.0%} of the time',
         'lag': f'mean {report.mean_lag:.2f}, max {report.statistics["max_lag"]} rounds',
         'staleness': f'mean {report.mean_staleness:.2f}, max {report.max_staleness} rounds',
+        'samples': _samples(report),
         'evaluation reward': f'last {_reward(report.last_evaluation)}, best {_reward(report.best_evaluation)}',
         'checkpoints': f'{report.exp_name}/ckpt',
         'TensorBoard and logs': f'{report.exp_name}/log',
@@ -98,6 +99,14 @@ def final_table(report: RunReport) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _samples(report: RunReport) -> str:
+    numbers = report.statistics
+    return (
+        f'{numbers.get("processed_samples", 0)} trained on, {numbers.get("avg_sample_age", 0.0):.1f} s old on average, '
+        f'{numbers.get("dropped_samples", 0)} dropped'
+    )
 
 
 def _reward(evaluation: Optional[Evaluation]) -> str:

@@ -1,11 +1,10 @@
 """Work in a thread of its own, in order."""
 import concurrent.futures
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fakes import TIMEOUT, Gate, await_event, our_threads, start
+from fakes import TIMEOUT, Broken, Gate, at_once, our_threads, start
 
 from lzero_async.core import background as background_module
 from lzero_async.core.background import Background
@@ -16,10 +15,6 @@ pytestmark = pytest.mark.timeout(60)
 
 NAME = 'lzero-async-background'
 TimedOut = concurrent.futures.TimeoutError
-
-
-class Broken(Exception):
-    pass
 
 
 def failing(text):
@@ -42,13 +37,6 @@ def background():
     background = Background(NAME)
     yield background
     background.close(wait=True)
-
-
-@pytest.fixture
-def gate():
-    gate = Gate()
-    yield gate
-    gate.open()
 
 
 @pytest.fixture
@@ -322,24 +310,15 @@ def test_what_was_asked_for_before_the_close_can_be_waited_for_after_it(busy, ga
 # -------------------------------------------------------------------- threads
 
 
-def test_many_threads_ask_and_wait_and_nothing_is_lost(background):
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    begin, finished = threading.Event(), []
+def test_many_threads_ask_and_wait_and_nothing_is_lost(restless, background):
+    finished = []
 
     def ask_and_wait(number):
-        await_event(begin)
         for turn in range(20):
             background.submit(lambda: finished.append((number, turn)))  # noqa: B023  waited for below
             background.wait(TIMEOUT)
 
-    futures = [start(lambda number=number: ask_and_wait(number)) for number in range(8)]
-    begin.set()
-    try:
-        for future in futures:
-            future.result(TIMEOUT)
-    finally:
-        sys.setswitchinterval(interval)
+    at_once(ask_and_wait, threads=8)
     background.wait(TIMEOUT)
     assert sorted(finished) == [(number, turn) for number in range(8) for turn in range(20)]
     assert not background.in_progress

@@ -1,9 +1,11 @@
 import fractions
+import threading
 
 import numpy as np
 import pytest
 
 from lzero_async.core.checks import boolean, device, integer, number, optional
+from lzero_async.core.config import AsyncConfig
 from lzero_async.core.errors import ConfigError
 
 
@@ -82,3 +84,13 @@ def test_optional_accepts_none_and_passes_the_rest_on():
     assert optional(integer(1))('field', None) is None
     assert optional(integer(1))('field', 4) == 4
     assert refused(optional(integer(1)), 0) == 'field must be >= 1, got 0'
+
+
+@pytest.mark.parametrize('name', [
+    'batch_timeout', 'generation_timeout', 'batch_generation_interval', 'sync_timeout', 'sync_retry_delay',
+    'sync_monitor_interval', 'summary_interval_s',
+])
+def test_no_time_is_longer_than_a_thread_can_wait(name):
+    assert getattr(AsyncConfig(**{name: threading.TIMEOUT_MAX}), name) == threading.TIMEOUT_MAX
+    with pytest.raises(ConfigError, match=rf'^{name} must be <= .*, got 1000000000000.0$'):
+        AsyncConfig(**{name: 1e12})

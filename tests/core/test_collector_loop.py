@@ -1,9 +1,10 @@
 """The collector's turns, taken by the test itself."""
+import dataclasses
 import threading
 
 import pytest
 from fakes import TIMEOUT, FakeCollector, FakeLearner, Gate, await_event, start, watch
-from loops import DeafCollector, LateCollector, WildLearner, counts, listening, make_loops, samples
+from loops import DeafCollector, LateCollector, WildLearner, counts, join_loads, listening, make_loops, samples
 
 from lzero_async.core import collector_loop
 from lzero_async.core.errors import QueueClosed, Stopped, WeightsTooStale
@@ -120,15 +121,24 @@ def test_a_collect_that_fails_is_counted_and_leaves_nothing_outstanding():
 # -------------------------------------------------------------------- weights that do not arrive
 
 
+def refusal_of(loops):
+    """What the next collect ends with, in a thread of its own: it must not wait for ever."""
+    collector = start(loops.collect)
+    try:
+        return collector.exception(TIMEOUT)
+    finally:
+        loops.channels.leave()
+
+
 def test_old_weights_are_good_for_as_long_as_the_bound_allows():
     loops = make_loops(degree=3, collectors=[DeafCollector(lambda version: version > 0)], max_sync_retries=1)
     for staleness in range(4):
         batch = loops.collect()
         assert (batch.stamp.policy_version, batch.staleness(loops.outstanding.finished)) == (0, staleness)
         loops.train()
-    with pytest.raises(WeightsTooStale) as refusal:
-        loops.collect()
-    assert str(refusal.value) == (
+    refusal = refusal_of(loops)
+    assert isinstance(refusal, WeightsTooStale)
+    assert str(refusal) == (
         'nothing more can be collected: collector-0 holds the weights of round 0, 4 rounds are trained, and '
         'off_policy_degree is 3: version 8 did not reach it'
     )
@@ -180,8 +190,10 @@ def test_weights_that_nobody_could_publish_end_the_run_once_all_is_trained():
     for _ in range(3):
         loops.collect()
         loops.train()
-    with pytest.raises(WeightsTooStale, match=r"round 0, 3 rounds .* no newer ones .*, since the learner's were not"):
-        loops.collect()
+    refusal = refusal_of(loops)
+    assert isinstance(refusal, WeightsTooStale)
+    assert 'the weights of round 0, 3 rounds are trained' in str(refusal)
+    assert str(refusal).endswith("no newer ones were published, since the learner's were not finite")
 
 
 def test_a_pause_for_want_of_finite_weights_lasts_until_a_round_is_trained():
@@ -252,6 +264,46 @@ def test_weights_may_still_come_while_another_collector_loads_its_own():
             assert collector.result(TIMEOUT).policy_version == 8
         finally:
             loading.open()
+            other.exception(TIMEOUT)
+
+
+def given_up(loading):
+    """A collector whose load of version 2 is given up, and still under way; and what becomes of its second collect."""
+    slow = FakeCollector()
+    load = slow.load_weights
+    slow.load_weights = lambda weights, version: (version == 2 and loading(), load(weights, version))
+    loops = make_loops(degree=3, collectors=[slow], max_sync_retries=0, sync_timeout=TIMEOUT)
+    loops.collect()
+    loops.train()
+    rules = loops.collector_loops[0]._target._rules
+    loops.collector_loops[0]._target._rules = dataclasses.replace(rules, sync_timeout=0.01)
+    with listening() as ear:
+        collector = start(loops.collect)
+        ear.await_message('version 2 never reached collector-0')
+    return loops, collector
+
+
+def test_weights_that_arrive_after_all_are_those_of_the_stamp():
+    loading = Gate()
+    loops, collector = given_up(loading)
+    loading.open()
+    batch = collector.result(TIMEOUT)
+    assert (batch.policy_version, batch.rounds_at_pull) == (2, 1)
+    assert [snapshot.policy_version for snapshot in loops.collector.snapshots] == [0, 2]
+    assert samples(loops, *GENERATED) == (20, 0, 0)
+    assert counts(loops) == (2, 1)
+    loops.train()
+    assert loops.outstanding.idle  # the turn that was taken back has left nothing
+
+
+def test_the_end_of_the_run_is_not_kept_waiting_by_a_load():
+    loading = Gate()
+    loops, collector = given_up(loading)
+    loops.channels.leave()
+    assert isinstance(collector.exception(TIMEOUT), Stopped)
+    loading.open()
+    join_loads()
+    assert counts(loops) == (1, 1)
 
 
 # -------------------------------------------------------------------- batch_generation_interval

@@ -89,6 +89,18 @@ def test_refused_settings(field, value):
         AsyncTrainingCoordinator(**{field: value})
 
 
+@pytest.mark.parametrize('settings, highest', [
+    ({'off_policy_degree': 0}, 0),
+    ({'off_policy_degree': 7}, 7),
+    ({'off_policy_degree': -1}, 31),
+    ({'off_policy_degree': -1, 'max_off_policy_degree': 50}, 50),
+    ({'off_policy_degree': -1, 'max_off_policy_degree': 5}, 5),
+    ({'off_policy_degree': -1, 'min_off_policy_degree': 40}, 40),
+])
+def test_what_the_degree_can_grow_to(settings, highest):
+    assert AsyncTrainingCoordinator(**settings).highest_degree == highest
+
+
 def tuned(signals, start=16):
     """The degree after so many rounds of equal length, with what the learner said of each."""
     clock = FakeClock()

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
 import pytest
-from fakes import TIMEOUT, Gate, nothing, our_threads
+from fakes import TIMEOUT, nothing, our_threads
 
 from lzero_async.core.coordinator import AsyncTrainingCoordinator
 from lzero_async.core.errors import Stopped
@@ -18,14 +18,6 @@ def fail():
 def coordinator():
     with AsyncTrainingCoordinator(1, enable_async_eval=True) as made:
         yield made
-
-
-@pytest.fixture
-def gate():
-    """A gate that no failing test leaves closed."""
-    made = Gate()
-    yield made
-    made.open()
 
 
 # -------------------------------------------------------------------- blocking

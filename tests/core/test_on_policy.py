@@ -1,20 +1,19 @@
 """Strictly on-policy rounds: as a bare class in a plain loop, with threads, and in whole runs of fakes."""
 import contextlib
 import itertools
-import os
-import sys
-import threading
 
 import numpy as np
 import pytest
 from fakes import (
     TIMEOUT,
+    Broken,
     FakeClock,
     FakeCollector,
     FakeEvaluator,
     FakeLearner,
     FakeObserver,
     Gate,
+    at_once,
     make_run,
     our_threads,
     start,
@@ -37,28 +36,6 @@ pytestmark = pytest.mark.timeout(60)
 ENVIRONMENTS = 32
 EACH = 32
 BATCH = ENVIRONMENTS * EACH  # 1024
-
-
-@pytest.fixture
-def restless(monkeypatch):
-    """Threads give way to each other after every single instruction of on_policy.py."""
-
-    def trace(frame, event, arg):
-        if frame.f_code.co_filename != on_policy.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        os.sched_yield()
-        return trace
-
-    monkeypatch.setattr(threading, '_trace_hook', trace)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-class Broken(Exception):
-    pass
 
 
 def breaks(*_):
@@ -210,14 +187,6 @@ def test_an_empty_segment_is_taken_and_fills_nothing():
 # -------------------------------------------------------------------- threads
 
 
-def at_once(work, threads=ENVIRONMENTS):
-    """Let `work(number)` of all threads begin together, and return what each returned."""
-    gate = Gate()
-    futures = [start(lambda number=number: (gate(), work(number))[1]) for number in range(threads)]
-    gate.open()
-    return [future.result(TIMEOUT) for future in futures]
-
-
 @pytest.mark.parametrize('count', [1, 8])
 def test_32_threads_at_once_fill_each_round_exactly(count):
     rounds = OnPolicyRounds(BATCH)
@@ -227,7 +196,7 @@ def test_32_threads_at_once_fill_each_round_exactly(count):
         return [sample for sample in offered if rounds.store(sample, rounds.policy_version, count)]
 
     for finished in range(1, 4):
-        stored = set(itertools.chain.from_iterable(at_once(store)))
+        stored = set(itertools.chain.from_iterable(at_once(store, threads=ENVIRONMENTS)))
         assert len(stored) * count == BATCH
         assert rounds.refused_samples == finished * (1280 - BATCH)
         assert set(rounds.sync_update(list)) == stored
@@ -235,7 +204,8 @@ def test_32_threads_at_once_fill_each_round_exactly(count):
 
 
 @pytest.mark.parametrize('count', [1, 3])
-def test_no_thread_stores_more_than_the_batch_has_room_for(restless, count):
+def test_no_thread_stores_more_than_the_batch_has_room_for(restless_in, count):
+    restless_in(on_policy)
     rounds = OnPolicyRounds(30)
     stored = sum(map(sum, at_once(lambda _: [rounds.store('sample', count=count) for _ in range(10)], threads=8)))
     assert stored * count == rounds.samples_collected_this_round == 30
@@ -243,7 +213,8 @@ def test_no_thread_stores_more_than_the_batch_has_room_for(restless, count):
     assert rounds.sync_update(len) == stored
 
 
-def test_threads_store_and_update_as_they_like(restless):
+def test_threads_store_and_update_as_they_like(restless_in):
+    restless_in(on_policy)
     rounds = OnPolicyRounds(10)
     updates, offered = [], 40
 
@@ -266,7 +237,8 @@ def test_threads_store_and_update_as_they_like(restless):
         assert len(set(samples)) == 10
 
 
-def test_of_several_threads_one_makes_the_update(restless):
+def test_of_several_threads_one_makes_the_update(restless_in):
+    restless_in(on_policy)
     rounds = OnPolicyRounds(3)
     updates = []
 
@@ -503,7 +475,8 @@ def test_statistics_are_a_read_only_copy():
     assert rounds.get_statistics()['samples_collected'] == 1
 
 
-def test_statistics_are_consistent_at_any_time(restless):
+def test_statistics_are_consistent_at_any_time(restless_in):
+    restless_in(on_policy)
     # Each round adds 7 samples and one version; collection is off exactly while all 7 are there.
     rounds = OnPolicyRounds(7)
 

@@ -2,35 +2,43 @@
 import contextlib
 import logging
 import math
+import re
 import threading
 
 import pytest
 from easydict import EasyDict
-from fakes import TIMEOUT, FakeClock, Gate, await_event, start
+from fakes import (
+    TIMEOUT,
+    Broken,
+    Copying,
+    Dying,
+    FakeClock,
+    Module,
+    WatchedLock,
+    await_event,
+    failing,
+    hanging,
+    join_attempts,
+    logged,
+    nothing,
+    start,
+    timed,
+)
 
 from lzero_async.core.config import AsyncConfig
-from lzero_async.core.delivery import SyncRules
 from lzero_async.core.errors import ConfigError, LzeroAsyncError
 from lzero_async.core.param_sync import (
     AsyncParameterSynchronizer,
     ParameterSynchronizer,
     UnifiedParameterSynchronizer,
 )
+from lzero_async.core.placement import Place
 from lzero_async.core.weight_ops import PlainWeights, WeightInfo
 from lzero_async.core.weights import WeightSnapshot
 
 NAN, INF = math.nan, math.inf
 
 ONE_TRY = {'max_sync_retries': 0, 'sync_timeout': TIMEOUT, 'sync_retry_delay': 0}
-HURRIED = {**ONE_TRY, 'sync_timeout': 0.02}
-
-
-class Broken(Exception):
-    pass
-
-
-class Dying(BaseException):
-    pass
 
 
 class Trainer:
@@ -48,7 +56,7 @@ class Trainer:
 class Rollouter:
     """Takes weights as `work(call)` lets it: loads count from 1."""
 
-    def __init__(self, work=lambda call: None):
+    def __init__(self, work=nothing):
         self.work = work
         self.calls = 0
         self.loaded = []
@@ -63,24 +71,6 @@ class Rollouter:
         return [version for version, _ in self.loaded]
 
 
-class Module:
-    def __init__(self, weights=None):
-        self.weights = weights
-
-    def state_dict(self):
-        return self.weights
-
-    def load_state_dict(self, weights):
-        self.weights = weights
-
-
-def failing(times, error=Broken):
-    def work(call):
-        if call <= times:
-            raise error(f'call {call}')
-    return work
-
-
 def snapshot(version, weights='finite', rounds=0):
     return WeightSnapshot(version, 0, {'v': version} if weights == 'finite' else weights, rounds)
 
@@ -90,36 +80,8 @@ def with_actors(sync):
     return sync
 
 
-def join_attempts():
-    for thread in threading.enumerate():
-        if thread.name.startswith('lzero-async-sync'):
-            thread.join(TIMEOUT)
-
-
-@pytest.fixture
-def gate():
-    """What hangs here is let go at the end at the latest."""
-    gate = Gate()
-    yield gate
-    gate.open()
-    join_attempts()
-
-
-def give(target, retries, timeout):
-    """So many chances and so much time, to this target only."""
-    target._rules = SyncRules(retries, timeout, 0.0)
-
-
-def hanging(gate, at=1):
-    return lambda call: gate() if call == at else None
-
-
 def numbers(sync, *names):
     return tuple(sync.get_statistics()[name] for name in names)
-
-
-def log_of(caplog, level=logging.ERROR):
-    return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
 # -------------------------------------------------------------------- names and settings
@@ -144,7 +106,6 @@ def test_the_settings_are_followed_however_they_are_given(config):
     assert rollouter.calls == 3
 
 
-@pytest.mark.xfail(strict=True, reason='batch_size is taken for a misspelt sync_batch_size')
 def test_the_settings_may_stand_in_a_policy_of_lightzero():
     ParameterSynchronizer({'batch_size': 256, 'update_per_collect': None, 'max_sync_retries': 2})
 
@@ -193,10 +154,9 @@ def test_settings_that_are_wrong_or_misspelt_are_refused(config, message):
         ParameterSynchronizer(config)
 
 
-@pytest.mark.xfail(strict=True, reason='whatever is not a mapping ends in a TypeError or an AttributeError')
 @pytest.mark.parametrize('config', [5, 'max_sync_retries', ['max_sync_retries'], object()])
 def test_settings_that_are_no_mapping_are_refused(config):
-    with pytest.raises(ConfigError, match='config'):
+    with pytest.raises(ConfigError, match=r'^config must be an AsyncConfig or a mapping of settings, got '):
         ParameterSynchronizer(config)
 
 
@@ -243,7 +203,7 @@ def test_the_time_of_the_last_sync_is_that_of_one_that_succeeded():
     rollouter.work = failing(99)
     sync.sync_to_rollouter(2)
     assert numbers(sync, 'last_sync_time') == (100.0,)
-    rollouter.work = lambda call: None
+    rollouter.work = nothing
     sync.sync_to_rollouter(2)
     assert numbers(sync, 'last_sync_time') == (105.0,)
 
@@ -283,7 +243,7 @@ def test_a_version_that_the_rollouter_has_costs_nothing():
 
 @pytest.mark.parametrize('refused_by_rollouter', [False, True])
 def test_a_version_does_not_go_back(refused_by_rollouter):
-    rollouter = Rollouter(failing(99) if refused_by_rollouter else lambda call: None)
+    rollouter = Rollouter(failing(99) if refused_by_rollouter else nothing)
     sync = ParameterSynchronizer(ONE_TRY, Trainer(), rollouter)
     sync.sync_to_rollouter(3)
     counted = sync.get_statistics()
@@ -306,10 +266,28 @@ def test_the_first_version_may_be_zero():
     assert numbers(sync, 'sync_count', 'current_version') == (1, 0)
 
 
-@pytest.mark.parametrize('actors', [(None, None), (Trainer(), None), (None, Rollouter()), (Trainer(), []), ([], None)])
-def test_two_actors_are_needed(actors):
-    with pytest.raises(ConfigError, match='needs a trainer_actor and a rollouter_actor'):
-        ParameterSynchronizer(ONE_TRY, *actors).sync_to_rollouter(1)
+@pytest.mark.parametrize('actors, missing', [
+    ((None, None), 'trainer_actor'), ((Trainer(), None), 'rollouter_actor'), ((None, Rollouter()), 'trainer_actor'),
+    ((Trainer(), []), 'rollouter_actor'), (([], None), 'trainer_actor'),
+])
+def test_two_actors_are_needed(actors, missing):
+    sync = ParameterSynchronizer(ONE_TRY, *actors)
+    with pytest.raises(ConfigError, match=f'^{missing} must be given to sync to the rollouter, got None$'):
+        sync.sync_to_rollouter(1)
+    assert sync.get_statistics() == STATISTICS
+
+
+@pytest.mark.parametrize('trainer, rollouter, loaded_by', [
+    (None, None, 'registered'), (Trainer({'w': 'given'}), None, 'registered'), (None, Rollouter(), 'given'),
+    (Trainer({'w': 'given'}), Rollouter(), 'given'), ([], [], 'registered'),
+])
+def test_an_actor_that_was_not_given_is_the_registered_worker(trainer, rollouter, loaded_by):
+    sync, registered = ParameterSynchronizer(ONE_TRY, trainer, rollouter), Rollouter()
+    sync.register_workers(Trainer({'w': 'registered'}), registered)
+    assert sync.sync_to_rollouter(3) is True
+    receivers = {'registered': registered, 'given': rollouter}
+    assert receivers[loaded_by].loaded == [(3, {'w': 'given' if trainer else 'registered'})]
+    assert registered.calls == (loaded_by == 'registered')
 
 
 # -------------------------------------------------------------------- registered workers
@@ -320,6 +298,8 @@ WAYS = {
     'initialize_sync_group': lambda sync, actors, rollouts: sync.initialize_sync_group(actors, rollouts),
     'sync_weights': lambda sync, actors, rollouts: sync.sync_weights(actors, rollouts),
 }
+TAKES_NONE = r'must have load_weights\(.*\) or load_state_dict\(.*\), got \w+ without$'
+GIVES_NONE = r'must have get_weights\(\) or state_dict\(\), got \w+ without$'
 every_way = pytest.mark.parametrize('way', list(WAYS.values()), ids=list(WAYS))
 
 
@@ -335,50 +315,65 @@ def test_workers_are_one_or_several(way, wrap):
 
 
 @every_way
-@pytest.mark.parametrize('actors, rollouts, counts', [
-    ([], Rollouter(), '0 and 1'), (Trainer(), [], '1 and 0'), ([], [], '0 and 0'), (None, [Rollouter()] * 2, '0 and 2'),
-    (Trainer(), None, '1 and 0'), ((), (), '0 and 0'),
+@pytest.mark.parametrize('actors, rollouts, missing', [
+    ([], Rollouter(), 'actor_workers'), (Trainer(), [], 'rollout_workers'), ([], [], 'actor_workers'),
+    (None, [Rollouter()] * 2, 'actor_workers'), (Trainer(), None, 'rollout_workers'), ((), (), 'actor_workers'),
 ])
-def test_no_workers_are_refused(way, actors, rollouts, counts):
+def test_no_workers_are_refused(way, actors, rollouts, missing):
     sync = ParameterSynchronizer(ONE_TRY)
-    with pytest.raises(ConfigError, match=f'actor_workers and rollout_workers must hold at least one.*got {counts}'):
+    with pytest.raises(ConfigError, match=f'^{missing} must hold at least one worker, got none$'):
         way(sync, actors, rollouts)
     assert sync.get_statistics() == STATISTICS
 
 
 @every_way
-@pytest.mark.parametrize('rollouts', [object(), [Rollouter(), object()]])
-def test_workers_that_take_no_weights_are_refused(way, rollouts):
+@pytest.mark.parametrize('rollouts, name', [
+    (object(), 'rollout_workers'), ([object()], 'rollout_workers'), ([Rollouter(), object()], 'rollout_workers[1]'),
+])
+def test_workers_that_take_no_weights_are_refused(way, rollouts, name):
     sync = ParameterSynchronizer(ONE_TRY)
-    with pytest.raises(ConfigError, match=r'must have load_weights.* or load_state_dict.*got object without'):
+    with pytest.raises(ConfigError, match=f'^{re.escape(name)} {TAKES_NONE}'):
         way(sync, Trainer(), rollouts)
     assert sync.get_statistics() == STATISTICS
 
 
-@pytest.mark.parametrize('build', [
-    lambda: ParameterSynchronizer(ONE_TRY, Trainer(), object()),
-    lambda: ParameterSynchronizer(ONE_TRY, Trainer(), [Rollouter(), object()]),
-    lambda: ParameterSynchronizer(ONE_TRY).attach('role', object()),
-    lambda: ParameterSynchronizer(ONE_TRY).reading(object()),
+@every_way
+@pytest.mark.parametrize('actors, name', [
+    (object(), 'actor_workers'), ([object()], 'actor_workers'), ([Trainer(), Rollouter()], 'actor_workers[1]'),
+])
+def test_workers_that_give_no_weights_are_refused(way, actors, name):
+    sync, rollouter = ParameterSynchronizer(ONE_TRY), Rollouter()
+    with pytest.raises(ConfigError, match=f'^{re.escape(name)} {GIVES_NONE}'):
+        way(sync, actors, rollouter)
+    assert sync.get_statistics() == STATISTICS
+    assert rollouter.calls == 0
+
+
+@pytest.mark.parametrize('build, name', [
+    (lambda: ParameterSynchronizer(ONE_TRY, Trainer(), object()), 'rollouter_actor'),
+    (lambda: ParameterSynchronizer(ONE_TRY, Trainer(), [Rollouter(), object()]), 'rollouter_actor[1]'),
+    (lambda: ParameterSynchronizer(ONE_TRY).attach('role', object()), 'role'),
+    (lambda: ParameterSynchronizer(ONE_TRY).reading(object()), 'object-0'),
 ], ids=['actor', 'actors', 'attach', 'reading'])
-def test_targets_that_take_no_weights_are_refused(build):
-    with pytest.raises(ConfigError, match=r'must have load_weights.* or load_state_dict.*got object without'):
+def test_targets_that_take_no_weights_are_refused(build, name):
+    with pytest.raises(ConfigError, match=f'^{re.escape(name)} {TAKES_NONE}'):
         build()
 
 
-@pytest.mark.parametrize('sync', [
-    lambda source: ParameterSynchronizer(ONE_TRY, source, Rollouter()).sync_to_rollouter(1),
-    lambda source: ParameterSynchronizer(ONE_TRY).sync_weights([source], Rollouter()),
-    lambda source: ParameterSynchronizer(ONE_TRY, source).get_weights_info(),
-], ids=['sync_to_rollouter', 'sync_weights', 'get_weights_info'])
-def test_sources_that_give_no_weights_are_refused(sync):
-    with pytest.raises(ConfigError, match=r'must have get_weights\(\) or state_dict\(\), got object without'):
-        sync(object())
+@pytest.mark.parametrize('actors, name', [
+    ((object(), Rollouter()), 'trainer_actor'),
+    ((object(),), 'trainer_actor'),
+    (([Trainer(), object()], Rollouter()), 'trainer_actor[1]'),
+])
+def test_sources_that_give_no_weights_are_refused(actors, name):
+    with pytest.raises(ConfigError, match=f'^{re.escape(name)} {GIVES_NONE}'):
+        ParameterSynchronizer(ONE_TRY, *actors)
 
 
 @pytest.mark.parametrize('actors', [(), (Trainer(), Rollouter())], ids=['none', 'actors'])
 def test_sync_parameters_needs_registered_workers(actors):
-    with pytest.raises(ConfigError, match='sync_parameters needs workers, got none: call register_workers first'):
+    told = '^actor_workers and rollout_workers must be registered before a sync, got none$'
+    with pytest.raises(ConfigError, match=told):
         ParameterSynchronizer(ONE_TRY, *actors).sync_parameters()
 
 
@@ -409,7 +404,8 @@ def test_modules_are_workers_too():
 
 def test_workers_that_join_later_get_the_version_that_is_there():
     trainer, first, late = Trainer({'w': 1}), Rollouter(), Rollouter()
-    sync = ParameterSynchronizer(ONE_TRY, trainer, first)
+    sync = ParameterSynchronizer(ONE_TRY)
+    sync.register_workers(trainer, first)
     sync.sync_to_rollouter(4)
     trainer.weights = {'w': 2}
     sync.register_workers(trainer, [first, late])
@@ -418,32 +414,25 @@ def test_workers_that_join_later_get_the_version_that_is_there():
     assert numbers(sync, 'sync_count', 'param_sync_count') == (2, 1)
 
 
-@pytest.mark.xfail(strict=True, reason='workers given on the spot replace the two actors')
-def test_workers_given_on_the_spot_leave_the_two_actors_alone():
+@every_way
+def test_registered_workers_leave_the_two_actors_alone(way):
     rollouter, other = Rollouter(), Rollouter()
     sync = ParameterSynchronizer(ONE_TRY, Trainer({'w': 1}), rollouter)
-    sync.sync_weights(Trainer({'w': 2}), other)
+    way(sync, Trainer({'w': 2}), other)
     sync.sync_to_rollouter(2)
     assert rollouter.loaded == [(2, {'w': 1})]
+    assert 2 not in other.versions
 
 
-class WatchedLock:
-    """Tells when somebody has to wait for it."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self.awaited = threading.Event()
-
-    def __enter__(self):
-        if not self._lock.acquire(blocking=False):
-            self.awaited.set()
-            assert self._lock.acquire(timeout=TIMEOUT)
-
-    def __exit__(self, *_):
-        self._lock.release()
+def test_workers_given_on_the_spot_are_registered():
+    sync, trainer, rollouter = ParameterSynchronizer(ONE_TRY), Trainer({'w': 1}), Rollouter()
+    sync.register_workers(Trainer({'w': 'first'}), Rollouter())
+    sync.sync_weights(trainer, rollouter)
+    trainer.weights = {'w': 2}
+    sync.sync_parameters()
+    assert rollouter.loaded == [(1, {'w': 1}), (2, {'w': 2})]
 
 
-@pytest.mark.xfail(strict=True, reason='who waits for its turn carries between the workers of whoever registered last')
 def test_workers_given_on_the_spot_are_those_that_are_synced(gate):
     sync, mine = ParameterSynchronizer(ONE_TRY, Trainer(), Rollouter(hanging(gate))), Rollouter()
     sync._syncing = WatchedLock()
@@ -484,7 +473,7 @@ def test_a_target_that_dies_keeps_its_last_version(error):
 
 @pytest.mark.parametrize('broken', [0, 1, 2])
 def test_one_of_three_fails_and_the_others_get_the_version(broken):
-    rollouts = [Rollouter(failing(1) if index == broken else lambda call: None) for index in range(3)]
+    rollouts = [Rollouter(failing(1) if index == broken else nothing) for index in range(3)]
     sync = ParameterSynchronizer(ONE_TRY, Trainer(), rollouts)
     assert sync.sync_to_rollouter(1) is False
     assert [rollout.versions for rollout in rollouts] == [[] if index == broken else [1] for index in range(3)]
@@ -521,17 +510,18 @@ def test_a_newer_version_takes_the_place_of_one_that_never_arrived_everywhere():
 
 @pytest.mark.parametrize('retries', [0, 2])
 def test_one_of_three_hangs_and_the_others_get_the_version(gate, retries):
-    rollouts = [Rollouter(), Rollouter(hanging(gate)), Rollouter()]
+    rollouts = [Rollouter(), Rollouter(), Rollouter()]
     sync = ParameterSynchronizer({**ONE_TRY, 'max_sync_retries': retries}, Trainer(), rollouts)
-    give(sync.attach('hanging', rollouts[1]), retries, 0.02)
+    rollouts[1].work = hanging(gate, told=timed(sync.attach('hanging', rollouts[1])).expire)
     assert sync.sync_to_rollouter(1) is False
     assert [rollout.versions for rollout in rollouts] == [[1], [], [1]]
     assert sync.get_current_version() == 0
 
 
 def test_what_arrives_late_counts_once_it_is_offered_again(gate):
-    rollouter = Rollouter(hanging(gate))
-    sync = ParameterSynchronizer(HURRIED, Trainer(), rollouter)
+    rollouter = Rollouter()
+    sync = ParameterSynchronizer(ONE_TRY, Trainer(), rollouter)
+    rollouter.work = hanging(gate, told=timed(sync.attach('hanging', rollouter)).expire)
     assert sync.sync_to_rollouter(1) is False
     assert sync.sync_to_rollouter(1) is False  # busy
     gate.open()
@@ -556,7 +546,7 @@ def test_weights_that_cannot_be_read_are_a_failed_sync(caplog):
     assert sync.sync_to_rollouter(1) is False
     assert rollouter.calls == 0
     assert numbers(sync, 'sync_count', 'sync_failures', 'current_version') == (0, 1, 0)
-    assert 'the weights of version 1 could not be read' in log_of(caplog)[0]
+    assert 'the weights of version 1 could not be read' in logged(caplog)[0]
     del trainer.get_weights
     assert sync.sync_to_rollouter(1) is True
 
@@ -573,7 +563,7 @@ def test_weights_that_are_not_finite_go_to_nobody(caplog, weights, name):
     assert sync.sync_to_rollouter(2) is False
     assert rollouter.versions == [1]
     assert numbers(sync, 'current_version', 'non_finite_weights', 'sync_failures') == (1, 1, 1)
-    assert f'version 2 is not published, {name} is not finite' in log_of(caplog)[0]
+    assert f'version 2 is not published, {name} is not finite' in logged(caplog)[0]
     trainer.weights = {'w': 5.0}
     assert sync.sync_to_rollouter(2) is True
     assert rollouter.loaded[-1] == (2, {'w': 5.0})
@@ -657,7 +647,7 @@ def test_what_is_not_finite_is_not_published(caplog, weights, name):
     assert sync.publish(snapshot(2, weights, rounds=9)) is False
     assert sync.pull(target).policy_version == sync.get_current_version() == 1
     assert numbers(sync, 'non_finite_weights', 'param_sync_count') == (1, 1)
-    assert f'version 2 of round 9 is not published, {name} is not finite; version 1 stays' in log_of(caplog)[0]
+    assert f'version 2 of round 9 is not published, {name} is not finite; version 1 stays' in logged(caplog)[0]
 
 
 def test_a_receiver_has_one_target():
@@ -692,7 +682,6 @@ def test_numbers_add_up():
     assert counted['param_sync_count'] == 1
 
 
-@pytest.mark.xfail(strict=True, reason='whether it is new is asked before the target is free')
 def test_who_finds_the_version_delivered_meanwhile_does_not_count_it_again(gate):
     sync, rollouter = publishing(1), Rollouter(hanging(gate))
     target = sync.attach('role', rollouter)
@@ -713,7 +702,7 @@ def test_who_finds_the_version_delivered_meanwhile_does_not_count_it_again(gate)
 class Devices(PlainWeights):
     """Receivers live on devices. Counts the copies, and lets them be gates."""
 
-    def __init__(self, copying=lambda device: None, finding=lambda target: None):
+    def __init__(self, copying=nothing, finding=nothing):
         self.copies = []
         self.copying = copying
         self.finding = finding
@@ -729,8 +718,8 @@ class Devices(PlainWeights):
 
 
 class Placed(Rollouter):
-    def __init__(self, device, work=lambda call: None):
-        super().__init__(work)
+    def __init__(self, device):
+        super().__init__()
         self.device = device
 
 
@@ -752,10 +741,11 @@ def test_who_comes_while_a_copy_is_made_waits_for_it(gate):
     ops = Devices(copying=gate)
     sync = publishing(1, weight_ops=ops)
     receivers = [Placed('cuda:0') for _ in range(4)]
-    sync._placing = WatchedLock()
+    place = sync._places['cuda:0'] = Place()
+    place._lock = WatchedLock()
     pulls = [start(lambda receiver=receiver: sync.pull(sync.attach('role', receiver))) for receiver in receivers]
     gate.await_arrival()
-    await_event(sync._placing.awaited)
+    await_event(place._lock.awaited)
     gate.open()
     assert {pull.result(TIMEOUT).policy_version for pull in pulls} == {1}
     assert ops.copies == [('cuda:0', 1)]
@@ -777,7 +767,6 @@ def test_a_copy_that_fails_is_made_again():
     assert receiver.loaded == [(1, {'v': 1, 'device': 'cuda:0'})]
 
 
-@pytest.mark.xfail(strict=True, reason='one copy is kept for each device: who still loads the version before drops it')
 def test_a_straggler_does_not_cost_another_copy_of_the_newest_version(gate):
     straggler, quick, last = Placed('cuda:0'), Placed('cuda:0'), Placed('cuda:0')
     ops = Devices(finding=lambda target: gate() if target is straggler else None)
@@ -792,35 +781,32 @@ def test_a_straggler_does_not_cost_another_copy_of_the_newest_version(gate):
     assert ops.copies.count(('cuda:0', 2)) == 1
 
 
-@pytest.mark.xfail(strict=True, reason='copies take turns across all devices')
 def test_a_copy_that_hangs_holds_up_its_own_device_only(gate):
     ops = Devices(copying=lambda device: gate() if device == 'cuda:0' else None)
-    sync = ParameterSynchronizer(HURRIED, weight_ops=ops)
-    sync.publish(snapshot(1))
-    hung = start(lambda: sync.pull(sync.attach('role', Placed('cuda:0'))))
+    sync, hung, other = publishing(1, weight_ops=ops), Placed('cuda:0'), Placed('cuda:1')
+    pulling = start(lambda: sync.pull(sync.attach('hung', hung)))
     gate.await_arrival()
-    assert isinstance(hung.exception(TIMEOUT), LzeroAsyncError)
-    target = sync.attach('role', Placed('cuda:1'))
-    give(target, retries=4, timeout=0.05)
+    assert sync.pull(sync.attach('other', other)).policy_version == 1
+    assert (hung.versions, other.versions) == ([], [1])
+    gate.open()
+    assert pulling.result(TIMEOUT).policy_version == 1
+
+
+def test_a_copy_that_hangs_is_not_waited_for(gate):
+    ops, receiver = Devices(), Placed('cuda:0')
+    sync = publishing(1, weight_ops=ops)
+    target = sync.attach('role', receiver)
+    sync.pull(target)
+    time = timed(target)
+    ops.copying = lambda device: (time.expire(), gate())
+    sync.publish(snapshot(2))
     assert sync.pull(target).policy_version == 1
+    gate.open()
+    join_attempts()
+    assert receiver.versions == [1, 2]
 
 
 # -------------------------------------------------------------------- copies that are under way
-
-
-class Copying(PlainWeights):
-    """Weights are under way until `arrive` is set; who settles them waits for that."""
-
-    def __init__(self):
-        self.arrive = threading.Event()
-        self.settling = threading.Event()
-
-    def is_settled(self, weights):
-        return self.arrive.is_set()
-
-    def settle(self, weights):
-        self.settling.set()
-        await_event(self.arrive)
 
 
 def test_publishing_does_not_wait_for_a_copy_and_pulling_does():
@@ -828,25 +814,25 @@ def test_publishing_does_not_wait_for_a_copy_and_pulling_does():
     sync = publishing(1, weight_ops=ops)  # in this thread: it would wait in vain
     assert numbers(sync, 'param_sync_count', 'current_version') == (0, 0)
     pulling = start(lambda: sync.pull(sync.attach('role', rollouter)))
-    await_event(ops.settling)
+    ops.await_readers(1)
     assert rollouter.calls == 0
-    ops.arrive.set()
+    ops.arrive()
     assert pulling.result(TIMEOUT).policy_version == 1
     assert numbers(sync, 'param_sync_count', 'current_version', 'sync_count') == (1, 1, 1)
 
 
 def test_the_first_who_pulls_finds_out_that_a_copy_is_not_finite_and_the_second_does_not_count_it_again(caplog):
     ops, receivers = Copying(), [Rollouter(), Rollouter()]
-    ops.arrive.set()
+    ops.arrive()
     sync = publishing(1, weight_ops=ops)
-    ops.arrive.clear()
+    ops.depart()
     assert sync.publish(snapshot(2, {'w': NAN}, rounds=4)) is True
-    ops.arrive.set()
+    ops.arrive()
     for receiver in receivers:
         assert sync.pull(sync.attach('role', receiver)).policy_version == 1
     assert [receiver.versions for receiver in receivers] == [[1], [1]]
     assert numbers(sync, 'non_finite_weights', 'current_version') == (1, 1)
-    (told,) = log_of(caplog)
+    (told,) = logged(caplog)
     assert 'version 2 of round 4 is not published' in told
 
 
@@ -854,11 +840,20 @@ def test_a_sync_of_workers_waits_for_the_copy():
     ops, rollouter = Copying(), Rollouter()
     sync = ParameterSynchronizer(ONE_TRY, Trainer(), rollouter, weight_ops=ops)
     syncing = start(lambda: sync.sync_to_rollouter(1))
-    await_event(ops.settling)
+    ops.await_readers(1)
     assert rollouter.calls == 0
-    ops.arrive.set()
+    ops.arrive()
     assert syncing.result(TIMEOUT) is True
     assert rollouter.versions == [1]
+
+
+@pytest.mark.xfail(strict=True, raises=LzeroAsyncError, reason='a version under way is not known: 1 is synced after 5')
+def test_a_sync_of_workers_goes_on_from_a_version_that_is_under_way():
+    ops, rollouter = Copying(), Rollouter()
+    sync = publishing(5, weight_ops=ops)
+    ops.settle = nothing  # the copy of the trainer's weights is there at once
+    assert sync.sync_weights(Trainer(), rollouter) is True
+    assert rollouter.versions == [6]
 
 
 # -------------------------------------------------------------------- reading
@@ -875,12 +870,29 @@ def test_a_worker_is_read_under_the_version_that_it_holds():
 
 
 def test_while_a_worker_is_read_no_sync_changes_it():
-    sync, rollouter = ParameterSynchronizer(HURRIED), Rollouter()
+    sync, rollouter = ParameterSynchronizer(ONE_TRY), Rollouter()
+    time = timed(sync.attach('role', rollouter))
     with sync.reading(rollouter):
-        assert sync.sync_weights(Trainer(), rollouter) is False
+        syncing = start(lambda: sync.sync_weights(Trainer(), rollouter))
+        time.await_blocked('lzero-async-sync-role')
         assert rollouter.calls == 0
-    join_attempts()
+    assert syncing.result(TIMEOUT) is True
     assert rollouter.versions == [1]
+
+
+def test_a_sync_that_was_given_up_while_a_worker_is_read_does_not_change_it_later():
+    sync, rollouter = ParameterSynchronizer(ONE_TRY), Rollouter()
+    time = timed(sync.attach('role', rollouter))
+    with sync.reading(rollouter):
+        syncing = start(lambda: sync.sync_weights(Trainer(), rollouter))
+        time.await_blocked('lzero-async-sync-role')
+        time.expire()
+        assert syncing.result(TIMEOUT) is False
+    join_attempts()
+    assert rollouter.calls == 0
+    time.stand_still()
+    assert sync.sync_parameters() is True
+    assert rollouter.versions == [2]
 
 
 # -------------------------------------------------------------------- what the weights are
@@ -900,7 +912,6 @@ def test_without_weights_there_is_nothing_to_describe():
     assert ParameterSynchronizer().get_weights_info() == []
 
 
-@pytest.mark.xfail(strict=True, reason='weights that are shared are described as one weight of type NoneType')
 def test_shared_weights_are_not_described():
     sync = ParameterSynchronizer()
     sync.publish(snapshot(1, None))
@@ -935,14 +946,7 @@ def test_after_the_end_nothing_is_synced(call, times):
     assert numbers(sync, 'sync_count', 'current_version') == (1, 1)
 
 
-WRONG_REASON = pytest.mark.xfail(strict=True, reason='it asks for workers, since cleanup has let go of them')
-
-
-@pytest.mark.parametrize('call', [
-    pytest.param(SYNCS['sync_to_rollouter'], marks=WRONG_REASON, id='sync_to_rollouter'),
-    pytest.param(SYNCS['sync_parameters'], marks=WRONG_REASON, id='sync_parameters'),
-    *(pytest.param(SYNCS[name], id=name) for name in ('sync_weights', 'register_workers', 'attach', 'reading')),
-])
+@pytest.mark.parametrize('call', list(SYNCS.values()), ids=list(SYNCS))
 def test_after_the_end_the_reason_is_told(call):
     sync = with_actors(ParameterSynchronizer(ONE_TRY))
     sync.cleanup()
@@ -999,7 +1003,6 @@ def test_cleanup_refuses_who_waits_for_its_turn(gate):
     assert mine.calls == 0
 
 
-@pytest.mark.xfail(strict=True, reason='the first attempt of each target does not ask whether all is over')
 def test_cleanup_ends_a_sync_between_two_workers(gate):
     rollouts = [Rollouter(hanging(gate)), Rollouter()]
     sync = ParameterSynchronizer({'sync_timeout': 10 ** 6}, Trainer(), rollouts)
@@ -1012,7 +1015,6 @@ def test_cleanup_ends_a_sync_between_two_workers(gate):
     assert rollouts[1].calls == 0
 
 
-@pytest.mark.xfail(strict=True, reason='the first attempt of each target does not ask whether all is over')
 def test_after_the_end_no_weights_are_loaded():
     rollouter = Rollouter()
     sync = publishing(1)
@@ -1020,8 +1022,7 @@ def test_after_the_end_no_weights_are_loaded():
     sync.pull(target)
     sync.publish(snapshot(2))
     sync.cleanup()
-    with contextlib.suppress(LzeroAsyncError):
-        sync.pull(target)
+    assert sync.pull(target).policy_version == 1
     join_attempts()
     assert rollouter.versions == [1]
 

@@ -1,10 +1,6 @@
 """What became of every sample."""
-import os
-import sys
-import threading
-
 import pytest
-from fakes import TIMEOUT, FakeCollector, FakeLearner, Gate, make_run, start, watch
+from fakes import FakeCollector, FakeLearner, at_once, make_run, watch
 
 from lzero_async.core import samples
 from lzero_async.core.errors import RoleFailed
@@ -118,33 +114,6 @@ def test_samples_that_were_dropped_do_not_count_in_the_averages():
 # -------------------------------------------------------------------- threads
 
 
-@pytest.fixture
-def restless(monkeypatch):
-    """Threads give way to each other after every single instruction of samples.py."""
-
-    def trace(frame, event, arg):
-        if frame.f_code.co_filename != samples.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        os.sched_yield()
-        return trace
-
-    monkeypatch.setattr(threading, '_trace_hook', trace)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-def at_once(*works):
-    """Let all begin together, each in a thread of its own, and wait for them."""
-    gate = Gate()
-    futures = [start(lambda work=work: (gate(), work())) for work in works]
-    gate.open()
-    for future in futures:
-        future.result(TIMEOUT)
-
-
 @pytest.mark.parametrize('call, name, total', [
     (('generated', 3), 'total_generated_samples', 1200),  # 4 threads of 100 calls
     (('processed', 3, 0, 0.0, False), 'processed_samples', 1200),
@@ -153,22 +122,24 @@ def at_once(*works):
     (('generation_failed',), 'generation_errors', 400),
     (('generation_overdue',), 'generation_timeouts', 400),
 ])
-def test_calls_of_several_threads_add_up(restless, call, name, total):
+def test_calls_of_several_threads_add_up(restless_in, call, name, total):
+    restless_in(samples)
     account = SampleAccount()
     method, *arguments = call
 
-    def hammer():
+    def hammer(_):
         for _ in range(100):
             getattr(account, method)(*arguments)
 
-    at_once(*[hammer] * 4)
+    at_once(hammer, threads=4)
     assert account.numbers()[name] == total
 
 
-def test_nothing_is_lost_between_threads(restless):
+def test_nothing_is_lost_between_threads(restless_in):
+    restless_in(samples)
     account = SampleAccount()
 
-    def hammer():
+    def hammer(_):
         for turn in range(40):
             account.generated(10)
             account.processed(4, turn % 4, 0.25, is_stale=turn % 4 == 3)
@@ -177,7 +148,7 @@ def test_nothing_is_lost_between_threads(restless):
             account.generation_failed()
             account.generation_overdue()
 
-    at_once(*[hammer] * 8)
+    at_once(hammer, threads=8)
     # 8 threads of 40 turns: 320 turns in all, of which each staleness from 0 to 3 had 80.
     assert account.numbers() == dict(
         total_generated_samples=3200,
@@ -195,7 +166,8 @@ def test_nothing_is_lost_between_threads(restless):
     assert on_the_way(account.numbers()) == 320  # 1 of each turn
 
 
-def test_whoever_reads_sees_all_of_a_call_or_nothing_of_it(restless):
+def test_whoever_reads_sees_all_of_a_call_or_nothing_of_it(restless_in):
+    restless_in(samples)
     account = SampleAccount()
 
     def write():
@@ -210,7 +182,7 @@ def test_whoever_reads_sees_all_of_a_call_or_nothing_of_it(restless):
                 (2.0, 0.5, 1.0) if any_yet else (0.0, 0.0, 0.0)
             )
 
-    at_once(write, write, read, read)
+    at_once(lambda number: write() if number < 2 else read(), threads=4)
     assert account.numbers()['processed_samples'] == 2000
 
 

@@ -2,11 +2,10 @@
 import contextlib
 import math
 import random
-import sys
 import threading
 
 import pytest
-from fakes import TIMEOUT, start
+from fakes import TIMEOUT, Broken, at_once, join_attempts, start
 
 from lzero_async.core.errors import LzeroAsyncError
 from lzero_async.core.param_sync import ParameterSynchronizer
@@ -14,22 +13,10 @@ from lzero_async.core.publication import Publication
 from lzero_async.core.weight_ops import PlainWeights
 from lzero_async.core.weights import WeightSnapshot
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures('restless')]
 
 PATIENT = {'max_sync_retries': 2, 'sync_timeout': 60, 'sync_retry_delay': 0}
 SIZE = 12
-
-
-@pytest.fixture(autouse=True)
-def restless():
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-class Broken(Exception):
-    pass
 
 
 def checksummed(number):
@@ -206,8 +193,8 @@ def test_copies_are_made_once_however_many_load_them_at_the_same_time():
         worker.device = index % 2
     for version in range(1, 31):
         sync.publish(snapshot(version))
-        pulls = [start(lambda worker=worker: sync.pull(sync.attach('role', worker))) for worker in workers]
-        assert {held.policy_version for held in all_of(pulls)} == {version}
+        pulled = at_once(lambda number: sync.pull(sync.attach('role', workers[number])), threads=6)
+        assert {held.policy_version for held in pulled} == {version}
     assert len(ops.copies) == len(set(ops.copies)) == 2 * 30
 
 
@@ -285,8 +272,7 @@ def test_a_version_offered_by_many_is_read_and_loaded_once(syncers):
     trainer, rollouts = Trainer(), [Worker(seed) for seed in range(2)]
     sync, versions = ParameterSynchronizer(PATIENT, trainer, rollouts), 15
     for version in range(1, versions + 1):
-        offers = [start(lambda version=version: sync.sync_to_rollouter(version)) for _ in range(syncers)]
-        assert all(all_of(offers))
+        assert all(at_once(lambda _, version=version: sync.sync_to_rollouter(version), syncers))
         assert sync.get_current_version() == version
         assert [number_of(worker.weights) for worker in rollouts] == [version, version]
     assert trainer.reads == versions
@@ -311,9 +297,7 @@ def test_cleanup_in_the_middle_leaves_nobody_waiting_and_nothing_mixed(failures)
         assert begun.acquire(timeout=TIMEOUT)
     sync.cleanup()
     all_of(syncing)
-    for thread in threading.enumerate():
-        if thread.name.startswith('lzero-async-sync'):
-            thread.join(TIMEOUT)
+    join_attempts()
     for worker in rollouts:
         number_of(worker.weights)
     with pytest.raises(LzeroAsyncError):

@@ -11,18 +11,16 @@ import functools
 import heapq
 import itertools
 import random
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Callable, List, NamedTuple, Optional, Tuple
-
-from lzero_async.core.autotune import DegreeController
-from lzero_async.core.strain import TrainingSignals
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
 
 SPARE = 400
 """Collects beyond the last trained round whose durations may be asked for: as many as the highest degree, at least."""
 FIXED_DEGREES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 390)
 
 Duration = Callable[[int, random.Random], float]
-Signals = Callable[['Round'], TrainingSignals]
+Signals = Callable[['Round'], Any]
 
 
 class Round(NamedTuple):
@@ -127,66 +125,92 @@ class Run:
 class _Fixed:
     """A degree that stays, behind the members of a controller."""
 
-    def __init__(self, degree):
+    def __init__(self, degree: int) -> None:
         self.degree = degree
 
-    def collected(self, seconds):
+    def collected(self, seconds: float) -> None:
         pass
 
-    def trained(self, seconds, collectors, signals):
+    def trained(self, seconds: float, collectors: int, signals: Any) -> None:
         return None
+
+
+class _Simulation:
+    def __init__(self, collects: List[float], trains: List[float], controller: Any, collectors: int, signals: Signals):
+        self.run = Run(changes=[Change(0, controller.degree, 'start')])
+        self.now = 0.0
+        self.collects, self.trains = collects, trains
+        self.controller = controller
+        self.limit: int = controller.degree
+        self.collectors = collectors
+        self.signals = signals
+        self.started = self.collected = self.trained = self.most_in_flight = 0
+        self.busy_collecting = self.busy_training = 0.0
+        self.arrived: Deque[Tuple[int, int]] = deque()
+        self.in_training: Optional[Round] = None
+        self.events: List[tuple] = []  # when it ends, a tie-break, when it began, and what a collect pulled
+        self.order = itertools.count()
+
+    def play(self, rounds: int) -> Run:
+        while self.trained < rounds:
+            self.start_collects()
+            self.start_training()
+            self.now, _, begun, pull = heapq.heappop(self.events)
+            if pull is not None:
+                self.end_collect(self.now - begun, pull)
+            else:
+                self.end_training(self.now - begun)
+        collecting = sum(self.now - begun for _, _, begun, pull in self.events if pull is not None)
+        self.run.collectors_idle = self.collectors * self.now - self.busy_collecting - collecting
+        self.run.learner_idle = self.now - self.busy_training
+        return self.run
+
+    def start_collects(self) -> None:
+        while self.started - self.collected < self.collectors and self.started - self.trained < self.limit:
+            self.begin(self.collects[self.started], (self.limit, self.trained))
+            self.started += 1
+            self.most_in_flight = max(self.most_in_flight, self.started - self.collected)
+            self.run.most_outstanding = max(self.run.most_outstanding, self.started - self.trained)
+
+    def start_training(self) -> None:
+        if self.in_training is None and self.arrived:
+            degree, pulled = self.arrived.popleft()
+            self.in_training = Round(self.trained, degree, self.trained - pulled)
+            self.begin(self.trains[self.trained], None)
+
+    def begin(self, seconds: float, pull: Optional[Tuple[int, int]]) -> None:
+        heapq.heappush(self.events, (self.now + seconds, next(self.order), self.now, pull))
+
+    def end_collect(self, seconds: float, pull: Tuple[int, int]) -> None:
+        self.collected += 1
+        self.busy_collecting += seconds
+        self.arrived.append(pull)
+        self.controller.collected(seconds)
+
+    def end_training(self, seconds: float) -> None:
+        self.trained += 1
+        self.busy_training += seconds
+        self.run.finishes.append(self.now)
+        self.run.rounds.append(self.in_training)
+        change = self.controller.trained(seconds, self.most_in_flight, self.signals(self.in_training))
+        self.in_training = None
+        if change is not None:
+            self.limit = change.degree
+            self.run.changes.append(Change(self.trained, change.degree, change.reason))
 
 
 def simulate(
     workload: Workload,
-    degree,
+    degree: Any,
     rounds: int,
     seed: int = 0,
     collectors: int = 1,
-    signals: Optional[Signals] = None,
+    signals: Signals = lambda trained: None,
 ) -> Run:
-    """Run until `rounds` rounds are trained. `degree` is a number that stays, or a DegreeController."""
-    controller = degree if isinstance(degree, DegreeController) else _Fixed(degree)
+    """Run until `rounds` rounds are trained. `degree` is a number that stays, or a controller."""
+    controller = _Fixed(degree) if isinstance(degree, int) else degree
     collects, trains = workload.durations(seed, rounds)
-    run = Run(changes=[Change(0, controller.degree, 'start')])
-    clock, limit, order = 0.0, controller.degree, itertools.count()
-    started = collected = trained = in_flight = most_in_flight = 0
-    collecting_time = training_time = 0.0
-    arrived: List[Tuple[int, int]] = []
-    batch: Optional[Round] = None
-    events: List[tuple] = []
-    while trained < rounds:
-        while in_flight < collectors and collected + in_flight - trained < limit:
-            heapq.heappush(events, (clock + collects[started], next(order), clock, (limit, trained)))
-            started += 1
-            in_flight += 1
-            most_in_flight = max(most_in_flight, in_flight)
-        run.most_outstanding = max(run.most_outstanding, collected + in_flight - trained)
-        if batch is None and arrived:
-            pulled_degree, pulled_at = arrived.pop(0)
-            batch = Round(trained, pulled_degree, trained - pulled_at)
-            heapq.heappush(events, (clock + trains[trained], next(order), clock, None))
-        clock, _, begun, pull = heapq.heappop(events)
-        if pull is not None:
-            in_flight -= 1
-            collected += 1
-            arrived.append(pull)
-            collecting_time += clock - begun
-            controller.collected(clock - begun)
-            continue
-        training_time += clock - begun
-        trained += 1
-        run.finishes.append(clock)
-        run.rounds.append(batch)
-        change = controller.trained(clock - begun, most_in_flight, signals(batch) if signals else None)
-        batch = None
-        if change is not None:
-            limit = change.degree
-            run.changes.append(Change(trained, change.degree, change.reason))
-    collecting_time += sum(clock - begun for _, _, begun, _ in events)
-    run.collectors_idle = collectors * clock - collecting_time
-    run.learner_idle = clock - training_time
-    return run
+    return _Simulation(collects, trains, controller, collectors, signals).play(rounds)
 
 
 # -------------------------------------------------------------------- the best that a fixed degree does
