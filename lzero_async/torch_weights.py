@@ -2,15 +2,13 @@
 from __future__ import annotations
 
 import copy
-import time
-from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional
 
 import numpy as np
 import torch
 
 from .core import param_sync
-from .core.config import AsyncConfig
-from .core.weight_ops import WeightInfo, WeightOps, leaves, load_into, weights_of
+from .core.weight_ops import WeightInfo, leaves, load_into, weights_of
 
 COMPILED_PREFIX = '_orig_mod.'  # torch.compile wraps a module, and its name shows in the keys
 
@@ -100,19 +98,7 @@ class TorchWeights:
 class ParameterSynchronizer(param_sync.ParameterSynchronizer):
     """`core.param_sync.ParameterSynchronizer` for torch: workers may be torch modules."""
 
-    def __init__(
-        self,
-        config: Union[AsyncConfig, Mapping[str, Any], None] = None,
-        trainer_actor: Any = None,
-        rollouter_actor: Any = None,
-        as_ray_actor: bool = False,
-        *,
-        weight_ops: Optional[WeightOps] = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(
-            config, trainer_actor, rollouter_actor, as_ray_actor, weight_ops=weight_ops or TorchWeights(), clock=clock
-        )
+    default_weight_ops = TorchWeights
 
 
 UnifiedParameterSynchronizer = AsyncParameterSynchronizer = ParameterSynchronizer

@@ -6,6 +6,7 @@ from typing import Dict, Optional
 
 from .channels import Channels
 from .errors import GateTimeout, QueueClosed, Stopped, WeightsTooStale
+from .outstanding import Outlook
 from .protocols import Collector
 from .segments import Collected, SegmentBatch, Stamp
 from .weights import WeightSnapshot
@@ -18,10 +19,10 @@ REMEMBERED_PULLS = 10_000
 class _Paused(Exception):
     """The weights at hand are so old that a batch collected with them could not stay within its bound."""
 
-    def __init__(self, held: WeightSnapshot, was_idle: bool) -> None:
+    def __init__(self, held: WeightSnapshot, outlook: Outlook) -> None:
         super().__init__()
         self.held = held
-        self.was_idle = was_idle
+        self.outlook = outlook
 
 
 class _Superseded(Exception):
@@ -94,11 +95,15 @@ class CollectorLoop:
 
     def _collect(self) -> SegmentBatch:
         channels = self._channels
-        was_idle = channels.outstanding.idle
-        snapshot = channels.weights.pull(self._target)
+        outlook = channels.outstanding.expect()
+        try:
+            snapshot = channels.weights.pull(self._target)
+        except BaseException:
+            channels.outstanding.leave(None)
+            raise
         slot = channels.outstanding.open(snapshot.rounds, channels.coordinator.off_policy_degree)
         if slot is None:
-            raise _Paused(snapshot, was_idle)
+            raise _Paused(snapshot, outlook)
         self._last_begun = self._collecting_since = channels.clock()
         stamp = Stamp(snapshot.policy_version, snapshot.rounds, self._last_begun)
         self._remember(stamp)
@@ -106,6 +111,7 @@ class CollectorLoop:
             collected = self._play(snapshot)
         except BaseException as error:
             channels.outstanding.leave(slot)
+            channels.queue.wake()  # the learner may be waiting for this very batch
             if not isinstance(error, (Stopped, _Superseded)):
                 channels.samples.generation_failed()
             raise
@@ -137,6 +143,8 @@ class CollectorLoop:
         """Wait until newer weights may be there. Raises WeightsTooStale if none can come."""
         channels = self._channels
         finished, newest = channels.outstanding.finished, channels.weights.latest()
+        if finished > paused.outlook.finished:
+            return  # rounds were trained while the weights were on their way
         undelivered = newest.policy_version > paused.held.policy_version
         why = (
             f'version {newest.policy_version} did not reach it'
@@ -146,7 +154,7 @@ class CollectorLoop:
             f'{self.name} holds the weights of round {paused.held.rounds}, {finished} rounds are trained, and '
             f'off_policy_degree is {channels.coordinator.off_policy_degree}: {why}'
         )
-        if paused.was_idle and not channels.stop.requested:
+        if paused.outlook.idle and not channels.stop.requested:
             raise WeightsTooStale(f'nothing more can be collected: {told}')
         logger.warning('collection pauses: %s', told)
         channels.outstanding.wait_for_round(finished, channels.settings.sync_retry_delay if undelivered else None)

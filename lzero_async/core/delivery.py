@@ -148,7 +148,8 @@ class WeightTarget:
         try:
             thread.start()
         except RuntimeError as error:  # the system has no thread left
-            self._end(attempt, error)
+            with self._changed:
+                self._end_locked(attempt, error)
             return error
         with self._changed:
             self._changed.wait_for(
@@ -182,7 +183,8 @@ class WeightTarget:
             self._end_locked(attempt, error)
 
     def _end_locked(self, attempt: '_Attempt', error: Optional[BaseException]) -> None:
-        if error is None:
+        held = self._held
+        if error is None and (held is None or held.policy_version <= attempt.snapshot.policy_version):
             self._held = attempt.snapshot
         attempt.error, attempt.ended = error, True
         self._attempt = None

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Tuple
 
 from .channels import Channels
 from .errors import EverythingDropped, Stopped
+from .outstanding import Claim
 from .protocols import Learner, Observer, RoundRecord, RoundResult
 from .segments import Piece, SegmentBatch
 from .stop import RunLimits
@@ -38,50 +39,43 @@ class LearnerLoop:
 
     def step(self) -> Optional[str]:
         """One batch. Returns the limit that the run has reached, if any; raises QueueClosed after the last batch."""
-        outstanding = self._channels.outstanding
-        batch = self._next_batch()
-        if batch is not None:
-            batch = self._fresh_part(batch)
-            if batch is None:
-                return None
-            if outstanding.paid:
-                outstanding.admit_paid(batch.slot)
-                self._admit(batch)
-                return None
-        staleness = batch.staleness(outstanding.finished) if batch is not None else 0
-        age = batch.age(self._channels.clock()) if batch is not None else 0.0
-        result = self._channels.coordinator.run_train(lambda: self._train(batch))
-        # A round trained ahead pays for a batch to come; one that makes no updates would pay with nothing.
-        self._can_pay_ahead = result.sufficient and result.updates > 0
-        self._tell(result, staleness, age)
-        if not result.sufficient:
+        if self._claim_ahead():
+            return self._train_round(None)
+        batch, claim = self._next_batch()
+        fresh = self._fresh_part(batch, claim)
+        if fresh is None:
+            self._drop(claim)
             return None
-        return self._limits.reached(self._learner.env_step, self._learner.train_iter)
+        self._drops = 0
+        if claim.paid:
+            self._learner.admit(fresh)
+            return None
+        return self._train_round(fresh)
 
     # ---------------------------------------------------------------- the next batch
 
-    def _next_batch(self) -> Optional[SegmentBatch]:
-        """The next batch, waiting for one; None when there is none and a round may be trained ahead."""
-        if self._may_train_ahead():
-            return None
-        queue, timeout = self._channels.queue, self._channels.settings.batch_timeout
-        self._wait_for_batches()
-        while True:
-            first = queue.first()
-            assert first is not None
-            if self._channels.outstanding.paid or self._channels.outstanding.may_train(first.slot):
-                return queue.take()
-            # A batch with older weights is still being collected, and one more round would make it too stale.
-            if not queue.wait_for_other_first(first, timeout):
-                logger.warning('the learner waited %g s for a batch with older weights: %s', timeout,
-                               self._who_collects())
-
-    def _may_train_ahead(self) -> bool:
+    def _claim_ahead(self) -> bool:
         coordinator = self._channels.coordinator
         if not (coordinator.max_train_ahead and self._can_pay_ahead) or self._channels.stop.requested:
             return False
         nothing_at_hand = self._channels.queue.first() is None
-        return nothing_at_hand and coordinator.can_train() and self._channels.outstanding.may_train_ahead()
+        return nothing_at_hand and coordinator.can_train() and self._channels.outstanding.claim_ahead()
+
+    def _next_batch(self) -> Tuple[SegmentBatch, Claim]:
+        """The batch with the oldest weights, waiting for one that may be trained."""
+        queue, timeout = self._channels.queue, self._channels.settings.batch_timeout
+        self._wait_for_batches()
+        while True:
+            wakes, first = queue.wakes, queue.first()
+            assert first is not None
+            claim = self._channels.outstanding.claim(first.slot)
+            if claim is not None:
+                queue.remove(first)
+                return first, claim
+            # A batch with older weights is still being collected, and one more round would make it too stale.
+            if not queue.wait_for_other_first(first, timeout, wakes):
+                who = self._who_collects()
+                logger.warning('the learner waited %g s for a batch with older weights: %s', timeout, who)
 
     def _wait_for_batches(self) -> None:
         """Wait for min_batch_count batches, unless those of the last wait are not used up. Fewer after batch_timeout.
@@ -101,18 +95,17 @@ class LearnerLoop:
 
     # ---------------------------------------------------------------- its age
 
-    def _fresh_part(self, batch: SegmentBatch) -> Optional[SegmentBatch]:
+    def _fresh_part(self, batch: SegmentBatch, claim: Claim) -> Optional[SegmentBatch]:
         """The batch without what is too stale or too old; None if nothing is left of it."""
         channels = self._channels
         finished, now = channels.outstanding.finished, channels.clock()
-        bound = channels.outstanding.bound_of(batch.slot)
         kept: List[Piece] = []
         for piece in batch.pieces:
             stamp = batch.stamp_of(piece)
             staleness, age = stamp.staleness(finished), stamp.age(now)
             why = self._rules.why_dropped(staleness, age)
-            if why is None and stamp is not batch.stamp and staleness > bound:
-                why = f'staleness {staleness} > off_policy_degree {bound}, handed over late'
+            if why is None and stamp is not batch.stamp and staleness > claim.bound:
+                why = f'staleness {staleness} > off_policy_degree {claim.bound}, handed over late'
             if why is None:
                 kept.append(piece)
                 channels.samples.processed(piece.transitions, staleness, age, self._rules.is_stale(staleness))
@@ -122,14 +115,10 @@ class LearnerLoop:
                 'dropped %d samples of version %d before round %d: %s', piece.transitions, piece.policy_version,
                 finished + 1, why,
             )
-        if kept:
-            self._drops = 0
-            return batch.keeping(kept)
-        self._drop(batch)
-        return None
+        return batch.keeping(kept) if kept else None
 
-    def _drop(self, batch: SegmentBatch) -> None:
-        self._channels.outstanding.leave(batch.slot)
+    def _drop(self, claim: Claim) -> None:
+        self._channels.outstanding.drop(claim)
         self._channels.coordinator.drop_round()
         self._drops += 1
         if self._drops >= self._rules.max_consecutive_drops:
@@ -141,16 +130,24 @@ class LearnerLoop:
 
     # ---------------------------------------------------------------- its training
 
-    def _admit(self, batch: SegmentBatch) -> None:
-        self._learner.admit(batch)
+    def _train_round(self, batch: Optional[SegmentBatch]) -> Optional[str]:
+        """Train the round of a batch, or, with None, one in advance."""
+        staleness = batch.staleness(self._channels.outstanding.finished) if batch is not None else 0
+        age = batch.age(self._channels.clock()) if batch is not None else 0.0
+        result = self._channels.coordinator.run_train(lambda: self._train(batch))
+        # A round trained ahead pays for a batch to come; one that makes no updates would pay with nothing.
+        self._can_pay_ahead = result.sufficient and result.updates > 0
+        self._tell(result, staleness, age)
+        if not result.sufficient:
+            return None
+        return self._limits.reached(self._learner.env_step, self._learner.train_iter)
 
     def _train(self, batch: Optional[SegmentBatch]) -> RoundResult:
         channels = self._channels
-        channels.outstanding.begin(None if batch is None else batch.slot)
         if batch is None:
             result = self._learner.train_ahead(channels.stop.keep_going)
         else:
-            self._admit(batch)
+            self._learner.admit(batch)
             result = self._learner.train_round(channels.stop.keep_going)
         # Before the round counts as finished: who sees the count must find the weights.
         snapshot = replace(self._learner.snapshot(), rounds=channels.outstanding.finished + 1)

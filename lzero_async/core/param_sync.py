@@ -31,6 +31,8 @@ class ParameterSynchronizer:
     with workers given on the spot. `weight_ops` is what touches the weights; this class knows nothing of tensors.
     """
 
+    default_weight_ops: Callable[[], WeightOps] = PlainWeights
+
     def __init__(
         self,
         config: Union[AsyncConfig, Mapping[str, Any], None] = None,
@@ -43,7 +45,7 @@ class ParameterSynchronizer:
     ) -> None:
         settings = _settings(config)
         self._rules = SyncRules(settings.max_sync_retries, settings.sync_timeout, settings.sync_retry_delay)
-        self._ops: WeightOps = weight_ops or PlainWeights()
+        self._ops = weight_ops or self.default_weight_ops()
         self._publication = Publication(self._ops)
         self._as_ray_actor = as_ray_actor
         self._clock = clock
@@ -218,7 +220,7 @@ class ParameterSynchronizer:
 
         A version is read once: whoever has it has the same weights, also when others get it only later.
         """
-        known = [snapshot for snapshot in (self._publication.newest, self._staged) if snapshot is not None]
+        known = [snapshot for snapshot in (*self._publication.offered(), self._staged) if snapshot is not None]
         for snapshot in known:
             if snapshot.policy_version == version:
                 return snapshot

@@ -63,6 +63,11 @@ class Publication:
         with self._lock:
             return self._latest
 
+    def offered(self) -> List[WeightSnapshot]:
+        """The newest version, and those that are not yet judged."""
+        with self._lock:
+            return [one for one in (self._latest, *self._under_way) if one is not None]
+
     @property
     def published(self) -> int:
         with self._lock:

@@ -40,12 +40,20 @@ class SegmentQueue(Generic[T]):
         self._consumed = 0
         self._discarded = 0
         self._nbytes = 0
+        self._wakes = 0
 
     def put(self, item: T) -> None:
-        """Add, waiting while the queue is full. Raises QueueClosed if it is closed before there is room."""
+        """Add, waiting while the queue is full. Raises QueueClosed if it is closed before there is room.
+
+        One that comes before all that are queued is let in even so: the taker may be waiting for it, and take no other.
+        """
         order, nbytes = self._order(item), self._size_of(item)
+
+        def has_room() -> bool:
+            return len(self._items) < self._maxsize or bool(order < self._items[0][0])
+
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._items) < self._maxsize)
+            self._changed.wait_for(lambda: self._closed or has_room())
             if self._closed:
                 raise QueueClosed('the queue is closed: nothing more can be put')
             heapq.heappush(self._items, (order, self._produced, item))
@@ -59,11 +67,16 @@ class SegmentQueue(Generic[T]):
             self._changed.wait_for(lambda: self._closed or bool(self._items))
             if not self._items:
                 raise QueueClosed('the queue is closed: nothing more will come')
-            item = heapq.heappop(self._items)[2]
-            self._consumed += 1
-            self._nbytes -= self._size_of(item)
-            self._changed.notify_all()
-            return item
+            return self._pop(0)
+
+    def remove(self, item: T) -> None:
+        """Take this very item, which was seen queued, wherever it stands by now. Raises QueueClosed if it is discarded.
+        """
+        with self._changed:
+            places = [place for place, (_, _, queued) in enumerate(self._items) if queued is item]
+            if not places:
+                raise QueueClosed('the queue is closed: what was in it is discarded')
+            self._pop(places[0])
 
     def first(self) -> Optional[T]:
         """The item that `take` would give, left in its place. Raises QueueClosed as `take` does."""
@@ -77,14 +90,29 @@ class SegmentQueue(Generic[T]):
         with self._changed:
             return self._changed.wait_for(lambda: self._closed or len(self._items) >= count, timeout)
 
-    def wait_for_other_first(self, item: T, timeout: Optional[float] = None) -> bool:
-        """Wait until another item comes first or no more can come. False if `timeout` seconds passed first."""
+    def wait_for_other_first(self, item: T, timeout: Optional[float] = None, wakes: Optional[int] = None) -> bool:
+        """Wait until another item comes first, no more can come, or there were more than `wakes` calls of `wake`.
+
+        False if `timeout` seconds passed first.
+        """
 
         def other() -> bool:
-            return self._closed or not self._items or self._items[0][2] is not item
+            woken = wakes is not None and self._wakes > wakes
+            return woken or self._closed or not self._items or self._items[0][2] is not item
 
         with self._changed:
             return self._changed.wait_for(other, timeout)
+
+    def wake(self) -> None:
+        """Somebody who was expected to put an item will not."""
+        with self._changed:
+            self._wakes += 1
+            self._changed.notify_all()
+
+    @property
+    def wakes(self) -> int:
+        with self._changed:
+            return self._wakes
 
     @property
     def closed(self) -> bool:
@@ -111,3 +139,13 @@ class SegmentQueue(Generic[T]):
     def statistics(self) -> QueueStatistics:
         with self._changed:
             return QueueStatistics(len(self._items), self._produced, self._consumed, self._discarded, self._nbytes)
+
+    def _pop(self, place: int) -> T:
+        item = self._items[place][2]
+        self._items[place] = self._items[-1]
+        self._items.pop()
+        heapq.heapify(self._items)
+        self._consumed += 1
+        self._nbytes -= self._size_of(item)
+        self._changed.notify_all()
+        return item

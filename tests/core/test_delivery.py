@@ -242,7 +242,6 @@ def test_an_attempt_whose_thread_cannot_start_is_a_failed_one(no_thread_left, ca
     assert receiver.begun == [1]
 
 
-@pytest.mark.xfail(strict=True, reason='an attempt that has no thread counts the reader out')
 def test_an_attempt_whose_thread_cannot_start_leaves_the_reader_alone(no_thread_left):
     receiver = Receiver()
     target = target_of(receiver)
@@ -410,7 +409,6 @@ def test_a_late_arrival_is_not_overwritten_by_an_offer_of_the_version_before(gat
     assert target.held.policy_version == 2
 
 
-@pytest.mark.xfail(strict=True, reason='a load that was given up is held though a shared version came after it')
 def test_a_late_arrival_is_not_held_in_place_of_a_newer_version_that_is_shared(gate):
     (_, target, _), shared = hung(gate), WeightSnapshot(2, 0, None)
     target.deliver(snapshot(1))

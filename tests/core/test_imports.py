@@ -34,7 +34,7 @@ def test_core_imports_the_standard_library_and_itself(path):
 
 
 def test_core_was_found():
-    assert {'coordinator.py', 'trainer.py', 'workers.py'} <= {path.name for path in CORE}
+    assert {'coordinator.py', 'trainer.py', 'param_sync.py'} <= {path.name for path in CORE}
 
 
 def test_importing_the_package_imports_neither_torch_nor_lightzero():

@@ -847,7 +847,6 @@ def test_a_sync_of_workers_waits_for_the_copy():
     assert rollouter.versions == [1]
 
 
-@pytest.mark.xfail(strict=True, raises=LzeroAsyncError, reason='a version under way is not known: 1 is synced after 5')
 def test_a_sync_of_workers_goes_on_from_a_version_that_is_under_way():
     ops, rollouter = Copying(), Rollouter()
     sync = publishing(5, weight_ops=ops)
