@@ -48,11 +48,19 @@ class CollectorLoop:
         self._channels.samples.generated(batch.transitions)
         # Only now, when the round is counted, may the learner see it: train_count never passes collect_count.
         try:
-            self._channels.queue.put(batch)
+            self._queue_up(batch)
         except QueueClosed:
             self._channels.samples.discarded(batch.transitions)
             raise
         return batch
+
+    def _queue_up(self, batch: SegmentBatch) -> None:
+        settings, queue = self._channels.settings, self._channels.queue
+        while not queue.put(batch, settings.generation_timeout):
+            logger.warning(
+                '%s waited %g s for the learner to make room in the queue: data_queue_size is %d', self.name,
+                settings.generation_timeout, settings.queue_bound,
+            )
 
     def describe(self) -> str:
         """What this collector is doing, for who waits for it."""
@@ -154,7 +162,7 @@ class CollectorLoop:
             f'{self.name} holds the weights of round {paused.held.rounds}, {finished} rounds are trained, and '
             f'off_policy_degree is {channels.coordinator.off_policy_degree}: {why}'
         )
-        if paused.outlook.idle and not channels.stop.requested:
+        if paused.outlook.idle and channels.outstanding.idle and not channels.stop.requested:
             raise WeightsTooStale(f'nothing more can be collected: {told}')
         logger.warning('collection pauses: %s', told)
         channels.outstanding.wait_for_round(finished, channels.settings.sync_retry_delay if undelivered else None)

@@ -42,10 +42,11 @@ class SegmentQueue(Generic[T]):
         self._nbytes = 0
         self._wakes = 0
 
-    def put(self, item: T) -> None:
+    def put(self, item: T, timeout: Optional[float] = None) -> bool:
         """Add, waiting while the queue is full. Raises QueueClosed if it is closed before there is room.
 
-        One that comes before all that are queued is let in even so: the taker may be waiting for it, and take no other.
+        False if `timeout` seconds passed first. One that comes before all that are queued is let in even so: the taker
+        may be waiting for it, and take no other.
         """
         order, nbytes = self._order(item), self._size_of(item)
 
@@ -53,13 +54,16 @@ class SegmentQueue(Generic[T]):
             return len(self._items) < self._maxsize or bool(order < self._items[0][0])
 
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or has_room())
+            in_time = self._changed.wait_for(lambda: self._closed or has_room(), timeout)
             if self._closed:
                 raise QueueClosed('the queue is closed: nothing more can be put')
+            if not in_time:
+                return False
             heapq.heappush(self._items, (order, self._produced, item))
             self._produced += 1
             self._nbytes += nbytes
             self._changed.notify_all()
+            return True
 
     def take(self) -> T:
         """Remove the first item, waiting for one. Raises QueueClosed once the queue is closed and empty."""

@@ -7,11 +7,14 @@ from typing import Optional
 
 SLOW, FAST = 1 / 32, 1 / 4
 """Weights of the newest round in the long and the short mean."""
+HELD = 1 / 256
+"""Its weight in the long mean while the signal is up: strain that lasts is not to pass for the past."""
 WARM_UP = 16
 """Rounds before a signal is judged."""
-JUMP_DEVIATIONS = 6.0
+JUMP_DEVIATIONS = 10.0
 JUMP_RATIO = 2.0
-RISE_RATIO = 1.5
+RISE_DEVIATIONS = 1.5
+RISE_RATIO = 1.4
 RISE_ROUNDS = 8
 
 
@@ -45,18 +48,17 @@ class StrainGauge:
             return None
         past, deviation = self._slow, self._deviation
         most = past + max(JUMP_DEVIATIONS * deviation, (JUMP_RATIO - 1) * abs(past))
-        judged, jumped = self._rounds > WARM_UP, value > most
-        # A jump enters the past only in part. If the signal stays up there, that is its past after some rounds.
-        taken = min(value, most)
+        judged, jumped = self._rounds > WARM_UP, deviation > 0 and value > most
+        taken = most if jumped else value  # a jump enters the means only in part
+        error = abs(taken - self._fast)
         self._fast += FAST * (taken - self._fast)
-        self._slow += SLOW * (taken - past)
-        self._deviation += SLOW * (abs(taken - past) - deviation)
-        rising = self._fast > past + max((RISE_RATIO - 1) * abs(past), 2 * deviation)
-        self._rising = self._rising + 1 if rising else 0
+        up = self._fast > past + max(RISE_DEVIATIONS * deviation, (RISE_RATIO - 1) * abs(past))
+        self._rising = self._rising + 1 if up else 0
+        self._slow += (HELD if judged and up else SLOW) * (taken - past)
+        self._deviation += SLOW * (error - deviation)
         if judged and jumped:
             return f'{self._name} jumped to {value:.4g} from about {past:.4g}'
         if judged and self._rising >= RISE_ROUNDS:
-            self._rising = 0
             return f'{self._name} rose to {self._fast:.4g} from about {past:.4g}'
         return None
 

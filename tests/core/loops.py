@@ -106,7 +106,7 @@ def join_loads():
 class Ear(logging.Handler):
     def __init__(self):
         super().__init__()
-        self._heard = threading.Condition()
+        self._heard = threading.Condition(threading.RLock())
         self.messages = []
 
     def emit(self, record):
@@ -118,11 +118,20 @@ class Ear(logging.Handler):
         with self._heard:
             return [message for message in self.messages if part in message]
 
-    def await_message(self, part):
-        """Return once something was logged that contains `part`, also if that was long ago."""
+    def await_message(self, part, or_end_of=None):
+        """Return once something was logged that contains `part`, also if that was long ago, or the Future is done."""
+        def heard():
+            ended = or_end_of is not None and or_end_of.done()
+            return ended or any(part in message for message in self.messages)
+
+        if or_end_of is not None:
+            or_end_of.add_done_callback(self._wake)
         with self._heard:
-            heard = self._heard.wait_for(lambda: any(part in message for message in self.messages), TIMEOUT)
-            assert heard, f'nobody said {part!r}; heard: {self.messages}'
+            assert self._heard.wait_for(heard, TIMEOUT), f'nobody said {part!r}; heard: {self.messages}'
+
+    def _wake(self, _):
+        with self._heard:
+            self._heard.notify_all()
 
 
 @contextlib.contextmanager

@@ -64,6 +64,65 @@ def test_put_waits_at_the_bound_until_something_is_taken():
     assert [queue.take(), queue.take()] == ['b', 'c']
 
 
+def test_what_comes_before_all_others_is_let_in_though_the_queue_is_full():
+    queue = SegmentQueue(1, order=len)
+    condition = watch(queue)
+    queue.put('bb')
+    putters = [start(lambda item=item: queue.put(item), item) for item in ('BB', 'ccc')]
+    condition.await_blocked('BB')  # as good as the first is not before it
+    condition.await_blocked('ccc')
+    queue.put('a')
+    queue.put('')
+    assert queue.statistics().queue_size == 3
+    assert [queue.take(), queue.take(), queue.take()] == ['', 'a', 'bb']
+    assert sorted([queue.take(), queue.take()]) == ['BB', 'ccc']
+    for putter in putters:
+        putter.result(TIMEOUT)
+
+
+def test_an_item_that_was_seen_can_be_taken_wherever_it_stands():
+    queue = SegmentQueue(9, order=len, nbytes=len)
+    queue.put('bb')
+    seen = queue.first()
+    queue.put('a')
+    queue.put('ccc')
+    queue.put('')
+    queue.remove(seen)
+    assert queue.statistics() == QueueStatistics(3, total_produced=4, total_consumed=1, discarded=0, nbytes=4)
+    assert [queue.take(), queue.take(), queue.take()] == ['', 'a', 'ccc']
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.data())
+def test_the_rest_stays_in_order_when_one_is_removed(numbers, data):
+    items = [[number] for number in numbers]
+    queue = SegmentQueue(12, order=lambda item: item[0])
+    for item in items:
+        queue.put(item)
+    place = data.draw(st.integers(0, len(items) - 1))
+    queue.remove(items[place])
+    rest = sorted(items[:place] + items[place + 1:], key=lambda item: item[0])
+    assert all(queue.take() is item for item in rest)
+    assert queue.statistics().queue_size == 0
+
+
+def test_room_that_a_removal_makes_is_used():
+    queue, condition = filled(1, 'a')
+    putter = start(lambda: queue.put('b'), 'putter')
+    condition.await_blocked('putter')
+    queue.remove(queue.first())
+    putter.result(TIMEOUT)
+    assert queue.take() == 'b'
+
+
+def test_an_item_that_was_discarded_cannot_be_taken():
+    queue, _ = filled(2, 'ab')
+    seen = queue.first()
+    queue.discard()
+    with pytest.raises(QueueClosed, match='what was in it is discarded'):
+        queue.remove(seen)
+    assert queue.statistics().total_consumed == 0
+
+
 def test_take_waits_until_something_is_put():
     queue, condition = filled(1, '')
     taker = start(queue.take, 'taker')
@@ -112,6 +171,18 @@ def test_wait_for_another_first():
     assert waiter.result(TIMEOUT) is True
     assert queue.first() == 'a'
     assert queue.wait_for_other_first('x', timeout=0)
+
+
+def test_who_waits_for_another_is_woken_when_it_will_not_come():
+    queue, condition = filled(2, 'a')
+    first, wakes = queue.first(), queue.wakes
+    waiter = start(lambda: queue.wait_for_other_first(first, wakes=wakes), 'waiter')
+    condition.await_blocked('waiter')
+    queue.wake()
+    assert waiter.result(TIMEOUT) is True
+    assert queue.wait_for_other_first(first, timeout=0, wakes=wakes)  # also if that was before the wait
+    assert not queue.wait_for_other_first(first, timeout=0, wakes=queue.wakes)
+    assert not queue.wait_for_other_first(first, timeout=0)
 
 
 def test_an_equal_item_is_another():

@@ -3,6 +3,7 @@ import pathlib
 
 import pytest
 import torch
+from small_configs import cartpole
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lzero_async.core.errors import EverythingDropped, RoleFailed, WeightsTooStale
@@ -110,13 +111,16 @@ def test_on_policy_rounds(train):
 
 
 def test_the_degree_tunes_itself(train, tmp_path):
-    result, summary = train(max_env_step=1100, off_policy_degree=-1, replay_buffer_size=2400, num_simulations=2)
-    degrees = curves_of(result)['Async/off_policy_degree']
-    assert degrees[0] == 2400 // 16 // 10
-    assert min(degrees) >= 1 and summary['statistics']['off_policy_degree'] < degrees[0]
-    assert max(curves_of(result)['Async/lag']) <= degrees[0]
-    log = log_of(tmp_path)
-    assert 'off_policy_degree is' in log and 'from now on' in log
+    main, create = cartpole('run', off_policy_degree=-1, max_off_policy_degree=15)
+    main.policy.update(num_simulations=2, update_per_collect=1)
+    # One environment makes short rounds, and many of them.
+    main.env.collector_env_num = main.policy.collector_env_num = main.policy.num_segments = 1
+    main.policy.model.world_model_cfg.update(collector_env_num=1, env_num=2)
+    result, summary = train(config=(main, create), max_env_step=1200)
+    degrees, lags = (curves_of(result)[f'Async/{name}'] for name in ('off_policy_degree', 'lag'))
+    assert degrees[0] == 15 > summary['statistics']['off_policy_degree'] >= 1
+    assert all(lag <= degree for lag, degree in zip(lags, degrees))
+    assert 'from now on: ' in log_of(tmp_path)
 
 
 def test_a_callback_that_raises_costs_the_run_nothing(train, tmp_path):
