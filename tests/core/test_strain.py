@@ -115,7 +115,9 @@ def test_a_signal_that_was_zero_may_begin():
 
 @pytest.mark.parametrize('seed', range(10))
 def test_noise_is_hardly_ever_strain(seed):
-    assert len(strains(lognormal(0.3, 1000, seed))) <= 1
+    found = strains(lognormal(0.3, 1000, seed))
+    # Rounds right after each other are one strain: nobody is asked again so soon.
+    assert len([place for place in found if place - 1 not in found]) <= 1
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -158,9 +160,10 @@ def test_reasons_say_what_happened(values, reason):
 
 def test_a_rise_says_from_where_to_where():
     gauge = StrainGauge('value_error')
-    found = [gauge.reason(value) for value in [*CALM, *(1.05 ** place for place in range(40))]]
+    uneven = [1.0, 1.1, 0.9, 1.05] * 15
+    found = [gauge.reason(value) for value in [*uneven, *(1.03 ** place for place in range(60))]]
     first = next(reason for reason in found if reason is not None)
-    assert first.startswith('value_error rose to 1.') and 'from about 1.' in first
+    assert first.startswith('value_error rose to 2.0') and 'from about 1.2' in first
 
 
 # -------------------------------------------------------------------- all signals together
