@@ -14,9 +14,8 @@ from ..core.config import AsyncConfig
 from ..core.errors import ConfigError, RoleFailed
 from ..version import __version__
 from .evaluate import evaluate_checkpoint
-from .run import run_training
+from .run import LOG_LEVELS, run_training
 
-LOG_LEVELS = ('DEBUG', 'INFO', 'WARNING', 'ERROR')
 EXIT_FAILURE, EXIT_CONFIG, EXIT_INTERRUPT = 1, 2, 130
 
 

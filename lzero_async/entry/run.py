@@ -17,6 +17,7 @@ from ..core.trainer import AsyncTrainer
 logger = logging.getLogger(__name__)
 
 LOG_FILE = 'lzero_async.log'
+LOG_LEVELS = ('DEBUG', 'INFO', 'WARNING', 'ERROR')
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,18 @@ class _Added:
     learner_class: Any
     collector_class: Any
     monitor_callbacks: Sequence[Callable[[Any], None]]
+
+    def check(self) -> None:
+        from ..lightzero.collect import LightZeroCollector
+        from ..lightzero.learn import LightZeroLearner
+
+        for name, base in (('learner_class', LightZeroLearner), ('collector_class', LightZeroCollector)):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, type) and issubclass(given, base)):
+                raise ConfigError(f'{name} must be a subclass of {base.__name__}, got {given!r}')
+        for index, callback in enumerate(self.monitor_callbacks):
+            if not callable(callback):
+                raise ConfigError(f'monitor_callbacks[{index}] must be callable, got {callback!r}')
 
 
 def run_training(
@@ -63,7 +76,9 @@ def run_training(
     limits = RunLimits(*(_limit(name, value) for name, value in (
         ('max_env_step', max_env_step), ('max_train_iter', max_train_iter)
     )))
-    added = _Added(on_start, learner_class, collector_class, monitor_callbacks)
+    added = _Added(on_start, learner_class, collector_class, tuple(monitor_callbacks))
+    if log_level not in LOG_LEVELS:
+        raise ConfigError(f'log_level must be one of {", ".join(LOG_LEVELS)}, got {log_level!r}')
     if model_path is not None and not os.path.isfile(model_path):
         raise ConfigError(f'model_path must be an existing file, got {model_path!r}')
     terminal = sys.stdout
@@ -91,6 +106,7 @@ def _run_async(
     from ..torch_weights import ParameterSynchronizer
 
     settings = run.settings
+    added.check()
     build.check_devices(settings)
     cfg = compile_run(run)
     log.open(os.path.join(cfg.exp_name, 'log', LOG_FILE))

@@ -1,6 +1,6 @@
 """When a signal of training means strain."""
-import math
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -137,11 +137,10 @@ def test_the_scale_of_a_signal_does_not_matter(scale):
     assert strains([scale * value for value in values]) == strains(values) != []
 
 
-@given(st.lists(st.floats(-1e9, 1e9), max_size=60))
+@given(st.lists(st.floats(), max_size=60))
 def test_any_values_give_an_answer(values):
     gauge = StrainGauge('loss')
-    for value in values:
-        assert gauge.reason(value) is None or len(gauge.reason(value) or 'none') > 0
+    assert all(reason is None or reason.startswith('loss ') for reason in map(gauge.reason, values))
 
 
 def reason_of(values):
@@ -209,4 +208,3 @@ def test_all_signals_are_told_of_a_round_that_strains():
 def test_signals_are_unknown_unless_given():
     signals = TrainingSignals(loss=1.0)
     assert (signals.loss, signals.value_error, signals.policy_divergence) == (1.0, None, None)
-    assert not math.isnan(signals.loss)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from small_configs import cartpole
 
-from lzero_async import ConfigError, train_unizero_segment_async
+from lzero_async import ConfigError, run_training, train_unizero_segment_async
 
 REFUSED = [
     ({'off_policy_degree': True}, "off_policy_degree must be an int >= -1, got True"),
@@ -17,6 +17,9 @@ REFUSED = [
     ({'data_queue_size': 0}, "data_queue_size must be >= 1, got 0"),
     ({'max_train_ahead': 1}, "max_train_ahead must be 0 when off_policy_degree is 0"),
     ({'collector_device': 'gpu'}, "collector_device must be 'cpu', 'cuda' or 'cuda:N', got 'gpu'"),
+    ({'async_training': {'max_queue_size': 3}, 'data_queue_size': 4}, "max_queue_size must equal data_queue_size"),
+    ({'async_training': {'stalenes_threshold': 3}}, "async_training.stalenes_threshold .*did you mean staleness_thr"),
+    ({'off_policy_degree': 2, 'sync_batch_size': 64}, "sync_batch_size must be None unless off_policy_degree is 0"),
     ({'multi_gpu': True}, "policy.multi_gpu must be False"),
     ({'num_segments': 2}, r"policy.num_segments must equal collector_env_num \(3\), got 2"),
     ({'buffer_reanalyze_freq': -1}, "policy.buffer_reanalyze_freq must be >= 0, got -1"),
@@ -34,6 +37,17 @@ def empty_folder(tmp_path, monkeypatch):
 def test_settings(policy, message):
     with pytest.raises(ConfigError, match=message):
         train_unizero_segment_async(cartpole('run', **{'off_policy_degree': 0, **policy}))
+
+
+@pytest.mark.parametrize('added, message', [
+    ({'learner_class': dict}, "learner_class must be a subclass of LightZeroLearner, got <class 'dict'>"),
+    ({'collector_class': 5}, 'collector_class must be a subclass of LightZeroCollector, got 5'),
+    ({'monitor_callbacks': [print, 5]}, r'monitor_callbacks\[1\] must be callable, got 5'),
+    ({'log_level': 'LOUD'}, "log_level must be one of DEBUG, INFO, WARNING, ERROR, got 'LOUD'"),
+])
+def test_what_a_user_adds(added, message):
+    with pytest.raises(ConfigError, match=message):
+        run_training(cartpole('run'), **added)
 
 
 def test_missing_reanalyze_settings():
