@@ -1,6 +1,5 @@
 """When a signal of training means strain."""
 import random
-import re
 
 import pytest
 from hypothesis import given
