@@ -60,6 +60,7 @@ class DegreeController:
     """Not locked: its owner calls it under a lock of its own."""
 
     def __init__(self, start: int, lowest: int = 1, highest: Optional[int] = None) -> None:
+        integer(1)('off_policy_degree', start)
         self._lowest: int = integer(1)('min_off_policy_degree', lowest)
         most = max(start, lowest) if highest is None else highest
         self._highest: int = integer(1)('max_off_policy_degree', most)
@@ -67,7 +68,7 @@ class DegreeController:
             raise ConfigError(
                 f'max_off_policy_degree must be >= min_off_policy_degree ({self._lowest}), got {self._highest}'
             )
-        self._degree: int = min(max(integer(1)('off_policy_degree', start), self._lowest), self._highest)
+        self._degree: int = min(max(start, self._lowest), self._highest)
         self._ceiling = self._highest
         self._collects: Deque[float] = deque(maxlen=WINDOW)
         self._trains: Deque[float] = deque(maxlen=WINDOW)

@@ -54,8 +54,9 @@ class StrainGauge:
         self._fast += FAST * (taken - self._fast)
         up = self._fast > past + max(RISE_DEVIATIONS * deviation, (RISE_RATIO - 1) * abs(past))
         self._rising = self._rising + 1 if up else 0
-        self._slow += (HELD if judged and up else SLOW) * (taken - past)
-        self._deviation += SLOW * (error - deviation)
+        weight = max(SLOW, 1 / self._rounds)  # at first a plain mean, so that the first value does not count for more
+        self._slow += (HELD if judged and up else weight) * (taken - past)
+        self._deviation += weight * (error - deviation)
         if judged and jumped:
             return f'{self._name} jumped to {value:.4g} from about {past:.4g}'
         if judged and self._rising >= RISE_ROUNDS:
