@@ -38,7 +38,7 @@ def measure_all(variants, env_steps, repeat):
         found[variant] = measure(variant, env_steps)
         one = found[variant]
         print(f'repeat {repeat + 1}, {name(variant):10} {one["seconds"]:7.1f} s, {one["updates"]} updates', flush=True)
-    work = {(one['updates'], one['segments'], one['rounds']) for one in found.values()}
+    work = {(one['updates'], one['segments']) for one in found.values()}
     assert len(work) == 1, f'the variants did different amounts of work: {found}'
     return found
 
@@ -60,7 +60,7 @@ def table(runs, variants):
         ratios = [run['stock']['seconds'] / run[variant]['seconds'] for run in runs] if 'stock' in variants else []
         lines.append(f'| {name(variant)} | {spread(seconds, ".1f")} | {spread(ratios, ".2f") if ratios else "-"} |')
     one = runs[0][variants[0]]
-    work = f'Each run: {one["rounds"]} rounds, {one["segments"]} segments, {one["updates"]} updates.'
+    work = f'Each run: {one["segments"]} segments, {one["updates"]} updates.'
     return '\n'.join([*lines, '', work])
 
 

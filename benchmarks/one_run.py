@@ -44,7 +44,7 @@ def main() -> None:
         seconds = time.perf_counter() - begin
     steps = [int(state['step']) for state in policy._optimizer_world_model.state.values()]
     print(json.dumps({
-        'variant': variant, 'seconds': seconds, 'updates': max(steps), 'segments': sum(pushed), 'rounds': len(pushed),
+        'variant': variant, 'seconds': seconds, 'updates': max(steps), 'segments': sum(pushed),
         'torch_threads': torch.get_num_threads(),
     }))
 

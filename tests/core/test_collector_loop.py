@@ -462,3 +462,20 @@ def test_a_collector_that_waits_for_room_in_the_queue_says_so():
     loops.train()
     collector.result(TIMEOUT)
     assert loops.queue.statistics().queue_size == 1
+
+
+def test_a_late_piece_of_a_version_that_rounds_without_updates_keep_is_as_fresh_as_its_last_pull():
+    loops = make_loops(
+        degree=2, collectors=[LateCollector(lambda call: [0] if call == 4 else [])],
+        learner=FakeLearner(updates=0, sufficient=False),
+    )
+    for updates in (0, 0, 2):
+        loops.collect()
+        loops.learner.updates = updates
+        loops.train()
+    batch = loops.collect()
+    late = batch.pieces[0]
+    # Pulled after 0, 1 and 2 rounds, all of them version 0; after the third there is version 2.
+    assert (batch.policy_version, late.policy_version, batch.stamp_of(late).rounds_at_pull) == (2, 0, 2)
+    loops.train()
+    assert samples(loops, 'dropped_samples', 'processed_samples', 'max_staleness') == (0, 41, 1)
