@@ -142,8 +142,8 @@ class CollectorLoop:
         return SegmentBatch(collected.pieces, collected.env_step, stamp, earlier, self._channels.clock(), slot)
 
     def _remember(self, stamp: Stamp) -> None:
-        # The same version pulled again is the same weights: as fresh as the later round says. Which of the pulls played a
-        # sample that comes late is not known, so its age counts from the first.
+        # The same version pulled again is the same weights: as fresh as the later round says. Which of the pulls played
+        # a sample that comes late is not known, so its age counts from the first.
         first = self._stamps.get(stamp.policy_version, stamp)
         self._stamps[stamp.policy_version] = replace(stamp, pulled_at=first.pulled_at)
         if len(self._stamps) > REMEMBERED_PULLS:
