@@ -52,7 +52,7 @@ def progress_line(report: RunReport) -> str:
         f'[{report.activity.elapsed:6.1f}s] round {report.statistics["train_count"]}, env steps {report.env_steps}, '
         f'updates {report.updates}, lag {report.statistics["collect_train_lag"]}/'
         f'{report.statistics["off_policy_degree"]}, staleness {last.staleness if last else 0}, '
-        f'overlap {report.activity.overlap_ratio:.0%}, reward {_reward(report.last_evaluation)}'
+        f'overlap {report.activity.overlap_ratio:.0%}, reward {_reward(report.last_evaluation)}{_on_policy(report)}'
     )
 
 
@@ -70,7 +70,9 @@ def progress_table(report: RunReport) -> Table:
         f'staleness {report.mean_staleness:.2f} mean, {report.max_staleness} max',
         f'{activity.overlap_ratio:.0%} overlap',
     )
-    table.add_row('reward', _reward(report.last_evaluation), f'best {_reward(report.best_evaluation)}', '')
+    table.add_row(
+        'reward', _reward(report.last_evaluation), f'best {_reward(report.best_evaluation)}', _on_policy(report)[2:]
+    )
     return table
 
 
@@ -99,6 +101,14 @@ def final_table(report: RunReport) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _on_policy(report: RunReport) -> str:
+    """How full a strictly on-policy round is, where there are such rounds."""
+    numbers = report.statistics
+    if 'sync_batch_size' not in numbers:
+        return ''
+    return f', on-policy round {numbers["samples_collected_this_round"]}/{numbers["sync_batch_size"]} samples'
 
 
 def _samples(report: RunReport) -> str:

@@ -2,10 +2,10 @@ import dataclasses
 import io
 
 import pytest
-from reports import finished_report, running_report
+from reports import finished_report, running_report, statistics
 from rich.console import Console
 
-from lzero_async.monitoring.terminal import TerminalView, final_table, progress_table
+from lzero_async.monitoring.terminal import TerminalView, final_table, progress_line, progress_table
 
 
 def shown(renderable):
@@ -64,3 +64,11 @@ def test_a_terminal_is_not_given_what_others_print(capsys):
     assert 'noise of the host' not in stream.getvalue()
     assert capsys.readouterr().out == 'noise of the host\n'
     assert 'lag 0 of 4' in stream.getvalue()
+
+
+def test_a_strictly_on_policy_round_shows_how_full_it_is():
+    report = dataclasses.replace(
+        running_report(), statistics=statistics(sync_batch_size=1024, samples_collected_this_round=320)
+    )
+    assert progress_line(report).endswith('on-policy round 320/1024 samples')
+    assert 'on-policy' not in progress_line(running_report())
