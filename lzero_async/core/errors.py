@@ -44,3 +44,4 @@ class RoleFailed(LzeroAsyncError):
     def __init__(self, role: str, cause: BaseException) -> None:
         super().__init__(f'the {role} failed: {type(cause).__name__}: {cause}')
         self.role = role
+        self.__cause__ = cause

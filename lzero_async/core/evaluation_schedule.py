@@ -78,7 +78,6 @@ class EvaluationSchedule:
             raise
         except BaseException as error:
             failure = RoleFailed('evaluator', error)
-            failure.__cause__ = error
             self._on_failure(failure)
             raise failure from error
         if evaluation is not None and evaluation.stop:

@@ -231,7 +231,7 @@ class AsyncTrainer:
         except (Stopped, QueueClosed):
             pass
         except BaseException as error:  # whatever it is, a role must not die unheard
-            self._fail(error if isinstance(error, RoleFailed) else _named(role, error))
+            self._fail(error if isinstance(error, RoleFailed) else RoleFailed(role, error))
         ended()
         with self._lock:
             self._running -= 1
@@ -284,10 +284,4 @@ def _as_role(role: str, step: Callable[[], Any]) -> None:
     except (Stopped, RoleFailed):
         raise
     except Exception as error:
-        raise _named(role, error) from error
-
-
-def _named(role: str, error: BaseException) -> RoleFailed:
-    failure = RoleFailed(role, error)
-    failure.__cause__ = error
-    return failure
+        raise RoleFailed(role, error) from error
