@@ -34,7 +34,7 @@ class TorchWeights:
         weights = _plain_names(weights_of(source))
         if isinstance(weights, Mapping) and any(_is_cuda(tensor) for tensor in weights.values()):
             return self._read_from_cuda(weights)
-        return _each(weights, _copied)
+        return copied(weights)
 
     def is_settled(self, weights: Any) -> bool:
         arrived = getattr(weights, 'arrived', None)
@@ -141,7 +141,12 @@ def _duplicate(leaf: Any) -> Any:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
 
 
-def _copied(leaf: Any) -> Any:
+def copied(value: Any) -> Any:
+    """A copy on the CPU of nested dicts and lists of tensors, and of whatever else they hold."""
+    return _each(value, _copied_leaf)
+
+
+def _copied_leaf(leaf: Any) -> Any:
     return leaf.detach().to('cpu', copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
 
 
@@ -159,7 +164,8 @@ def _holds_objects(leaf: Any) -> bool:
 
 def _each(value: Any, fn: Callable[[Any], Any]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _each(item, fn) for key, item in value.items()}
+        items = ((key, _each(item, fn)) for key, item in value.items())
+        return type(value)(items) if isinstance(value, dict) else dict(items)
     if isinstance(value, (list, tuple)):
         return type(value)(_each(item, fn) for item in value)
     return fn(value)

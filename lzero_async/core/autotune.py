@@ -210,11 +210,6 @@ def finish_times(collects: Sequence[float], trains: Sequence[float], collectors:
     return finishes[degree:]
 
 
-def time_taken(collects: Sequence[float], trains: Sequence[float], collectors: int, degree: int) -> float:
-    """How long rounds of these durations take, from the first collect to the last training."""
-    return finish_times(collects, trains, collectors, degree)[-1]
-
-
 def _mean(values: Sequence[float]) -> Tuple[float, float]:
     """Their mean, and the square of its relative standard error."""
     mean = sum(values) / len(values)

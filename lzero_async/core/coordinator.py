@@ -170,7 +170,6 @@ class AsyncTrainingCoordinator:
     def get_statistics(self) -> Statistics:
         """A consistent, read-only copy of all counts and times (seconds)."""
         with self._changed:
-            overlap = self._activity.read().overlap
             numbers: Dict[str, Any] = {
                 'collect_count': self._finished['collect'],
                 'train_count': self._finished['train'],
@@ -181,7 +180,7 @@ class AsyncTrainingCoordinator:
                 'collects_in_flight': self._in_flight['collect'],
                 'mode': 'synchronous' if self._degree == 0 else 'asynchronous',
                 'off_policy_degree': self._degree_in_force(),
-                'overlap_time': overlap,
+                'overlap_time': self._activity.read().overlap,
             }
             for kind in KINDS:
                 count = self._finished[kind]

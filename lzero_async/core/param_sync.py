@@ -121,10 +121,7 @@ class ParameterSynchronizer:
 
     def register_workers(self, actor_workers: Workers, rollout_workers: Workers) -> bool:
         """Say between whom `sync_parameters` carries weights."""
-        group = checked_group(actor_workers, rollout_workers)
-        with self._lock:
-            self._refuse_if_closing()
-            self._group = group
+        self._register(checked_group(actor_workers, rollout_workers))
         return True
 
     initialize_sync_group = register_workers
@@ -140,8 +137,9 @@ class ParameterSynchronizer:
 
     def sync_weights(self, actor_workers: Workers, rollout_workers: Workers) -> bool:
         """Carry weights between these workers, as the next version. Actor workers are replicas: the first is read."""
-        self.register_workers(actor_workers, rollout_workers)
-        return self._sync(*checked_group(actor_workers, rollout_workers), None)
+        group = checked_group(actor_workers, rollout_workers)
+        self._register(group)
+        return self._sync(*group, None)
 
     def reading(self, worker: Any) -> ContextManager[Optional[WeightSnapshot]]:
         """While this lasts no sync changes `worker`'s weights; yields the snapshot it holds."""
@@ -199,6 +197,11 @@ class ParameterSynchronizer:
     def _refuse_if_closing(self) -> None:
         if self._closing.is_set():
             raise LzeroAsyncError('the synchronizer is cleaned up: it carries nothing any more')
+
+    def _register(self, group: Tuple[List[Any], List[Any]]) -> None:
+        with self._lock:
+            self._refuse_if_closing()
+            self._group = group
 
     def _sync(self, actors: List[Any], rollouts: List[Any], version: Optional[int]) -> bool:
         """Carry one version to all rollout workers, and publish it once all have it."""

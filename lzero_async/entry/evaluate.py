@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 from ..core.errors import ConfigError
 from ..core.protocols import Evaluation
 from ..core.weights import WeightSnapshot
+from .run import LOG_FILE
 
 
 def evaluate_checkpoint(input_cfg: Sequence[Any], model_path: Optional[str], seed: int = 0) -> Evaluation:
@@ -22,6 +23,6 @@ def evaluate_checkpoint(input_cfg: Sequence[Any], model_path: Optional[str], see
         run = read_config(input_cfg, seed)
         run.main.exp_name = f'{run.main.get("exp_name", "run")}_eval'
         cfg = compile_run(run)
-        log.open(os.path.join(cfg.exp_name, 'log', 'lzero_async.log'))
+        log.open(os.path.join(cfg.exp_name, 'log', LOG_FILE))
         with evaluator_of(cfg, model_path) as (evaluator, train_iter):
             return evaluator.evaluate(WeightSnapshot(train_iter, 0, None), lambda: True)

@@ -10,25 +10,15 @@ from ding.policy import create_policy
 from lzero.policy import InverseScalarTransform
 
 from ..core.errors import ConfigError
-from ..torch_weights import load_module
+from ..torch_weights import copied, load_module
 from .scripted_search import use_scripted_search
 
 
 def export_learner_state(policy: Any, train_iter: int, env_step: int) -> Dict[str, Any]:
     """All of the learner's state, copied, in the form of a LightZero checkpoint."""
-    state: Dict[str, Any] = _copied(policy.learn_mode.state_dict())
+    state: Dict[str, Any] = copied(policy.learn_mode.state_dict())
     state.update(last_iter=train_iter, last_step=env_step)
     return state
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().to('cpu', copy=True)
-    if isinstance(value, dict):
-        return type(value)((key, _copied(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item) for item in value)
-    return copy.deepcopy(value)
 
 
 class SharedPolicy:

@@ -19,7 +19,7 @@ from workloads import (
     uniform,
 )
 
-from lzero_async.core.autotune import SETTLE_ROUNDS, DegreeChange, DegreeController, time_taken
+from lzero_async.core.autotune import SETTLE_ROUNDS, DegreeChange, DegreeController, finish_times
 from lzero_async.core.errors import ConfigError
 from lzero_async.core.strain import TrainingSignals
 
@@ -30,6 +30,12 @@ MEASURED = 600
 ROUNDS = SETTLE_ROUNDS + MEASURED
 TOLERANCE = 1.03
 """Of the time that the best fixed degree takes."""
+
+
+def time_taken(collects, trains, collectors, degree):
+    """From the first collect to the last training, as the controller reckons it."""
+    return finish_times(collects, trains, collectors, degree)[-1]
+
 
 # -------------------------------------------------------------------- the simulation itself
 
