@@ -74,7 +74,7 @@ def main():
             main_config, seed=0, env=None, auto=True, create_cfg=create_config, save_cfg=False
         )
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval'])
-        roles = [RolePolicy(policy, 'collect', 'cpu', accelerate).policy for accelerate in (False, True)]
+        roles = [RolePolicy.beside(policy, 'collect', 'cpu', accelerate).policy for accelerate in (False, True)]
         segments = [segment(cfg.policy, cfg.policy.game_segment_length) for _ in range(200)]
         buffers = [filled(kind, cfg.policy, segments) for kind in (UniZeroGameBuffer, VectorTargetsBuffer)]
         environments = cfg.policy.collector_env_num

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,6 +17,15 @@ class HostCopy(Dict[str, Any]):
     """Weights on the host, whose copy from a GPU may still be under way: complete once `arrived` has happened."""
 
     arrived: Optional[Any] = None
+
+
+@runtime_checkable
+class WeightPlace(Protocol):
+    """Where weights can lie, other than on a device: memory that other processes read. A target's `device` may be one.
+    """
+
+    def put(self, weights: Any) -> Any:
+        """Put them there; returns what leads to them, which is what the target's load_weights gets."""
 
 
 class TorchWeights:
@@ -52,13 +61,16 @@ class TorchWeights:
         if isinstance(target, torch.nn.Module):
             tensor = next(iter(target.state_dict().values()), None)
             return str(tensor.device) if tensor is not None else 'cpu'
-        return str(getattr(target, 'device', 'cpu'))
+        device: Any = getattr(target, 'device', 'cpu')
+        return device if isinstance(device, WeightPlace) else str(device)
 
     def copy_to(self, weights: Any, device: Hashable) -> Any:
+        if isinstance(device, WeightPlace):
+            return device.put(weights)
         tensors = [leaf for _, leaf in leaves('', weights) if isinstance(leaf, torch.Tensor)]
         if all(str(tensor.device) == device for tensor in tensors):
             return weights
-        return _each(
+        return each_leaf(
             weights,
             lambda leaf: leaf.to(str(device), non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf,
         )
@@ -143,7 +155,7 @@ def _duplicate(leaf: Any) -> Any:
 
 def copied(value: Any) -> Any:
     """A copy on the CPU of nested dicts and lists of tensors, and of whatever else they hold."""
-    return _each(value, _copied_leaf)
+    return each_leaf(value, _copied_leaf)
 
 
 def _copied_leaf(leaf: Any) -> Any:
@@ -162,10 +174,10 @@ def _holds_objects(leaf: Any) -> bool:
     return getattr(leaf, 'dtype', np.dtype(float)).kind not in 'fcbiu'
 
 
-def _each(value: Any, fn: Callable[[Any], Any]) -> Any:
+def each_leaf(value: Any, fn: Callable[[Any], Any]) -> Any:
     if isinstance(value, Mapping):
-        items = ((key, _each(item, fn)) for key, item in value.items())
+        items = ((key, each_leaf(item, fn)) for key, item in value.items())
         return type(value)(items) if isinstance(value, dict) else dict(items)
     if isinstance(value, (list, tuple)):
-        return type(value)(_each(item, fn) for item in value)
+        return type(value)(each_leaf(item, fn) for item in value)
     return fn(value)

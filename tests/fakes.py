@@ -227,7 +227,7 @@ class FakeCollector:
         self.work(call, keep_going)
         if not keep_going():
             raise Stopped('told not to keep going')
-        return Collected.of(snapshot.policy_version, segments=call, transitions=self.steps, env_step=call * self.steps)
+        return Collected.of(snapshot.policy_version, segments=call, transitions=self.steps, env_steps=self.steps)
 
 
 class FakeLearner:

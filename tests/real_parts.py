@@ -32,7 +32,7 @@ def make_collector(cfg, policy, accelerate=False):
     env_fn, env_cfgs, _ = get_vec_env_setting(cfg.env)
     env = create_env_manager(cfg.env.manager, [lambda c=c: env_fn(cfg=c) for c in env_cfgs])
     env.seed(0)
-    seat = RolePolicy(policy, 'collect', 'cpu', accelerate)
+    seat = RolePolicy.beside(policy, 'collect', 'cpu', accelerate)
     return LightZeroCollector(seat, env, SummaryWriter(os.path.join(cfg.exp_name, 'tb')), cfg.exp_name)
 
 

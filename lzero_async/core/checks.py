@@ -5,7 +5,7 @@ import math
 import numbers
 import re
 import threading
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, Callable, Mapping, NoReturn, Optional
 
 from .errors import ConfigError
 
@@ -73,6 +73,31 @@ def device(name: str, value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r'cpu|cuda(:\d+)?', value):
         _refuse(name, "'cpu', 'cuda' or 'cuda:N'", value)
     return value
+
+
+def choice(*values: Any) -> Check:
+    """One of a few."""
+    rule = ' or '.join(repr(value) for value in values)
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, str) or value not in values:
+            _refuse(name, rule, value)
+        return value
+
+    return check
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        _refuse(name, 'a string that is not empty', value)
+    return value
+
+
+def amounts(name: str, value: Any) -> Mapping[str, float]:
+    """A mapping of names to numbers above 0."""
+    if not isinstance(value, Mapping):
+        _refuse(name, 'a mapping of names to numbers', value)
+    return {text(f'a name in {name}', key): number(0.0, True)(f'{name}.{key}', one) for key, one in value.items()}
 
 
 def optional(check: Check) -> Check:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Dict, Optional
 
 from .channels import Channels
-from .errors import GateTimeout, QueueClosed, Stopped, WeightsTooStale
+from .errors import GateTimeout, QueueClosed, Stopped, WeightsTooStale, WorkerLost
 from .outstanding import Outlook
-from .protocols import Collector
+from .protocols import Collector, Replaceable
 from .segments import Collected, SegmentBatch, Stamp
 from .weights import WeightSnapshot
 
@@ -86,6 +86,7 @@ class CollectorLoop:
         while True:
             self._keep_interval()
             try:
+                self._await_worker()
                 return self._channels.coordinator.run_collect(self._collect, self._channels.settings.generation_timeout)
             except GateTimeout as waited:
                 logger.warning('%s: %s', self.name, waited)
@@ -93,6 +94,21 @@ class CollectorLoop:
                 continue
             except _Paused as paused:
                 self._wait_for_newer(paused)
+            except WorkerLost as loss:
+                self._replace_worker(loss)
+
+    def _await_worker(self) -> None:
+        if isinstance(self._collector, Replaceable):
+            self._collector.await_ready(self._channels.stop.keep_going)
+
+    def _replace_worker(self, loss: WorkerLost) -> None:
+        """Start another one, which gets the newest weights. Nothing that the learner was given is lost."""
+        if self._channels.stop.requested:
+            raise Stopped(f'{self.name} is not replaced, since the run is stopping') from loss
+        self._channels.restarts.spend(self.name, loss)
+        assert isinstance(self._collector, Replaceable)
+        self._collector.replace()
+        self._target.forget()
 
     def _keep_interval(self) -> None:
         interval = self._channels.settings.batch_generation_interval
@@ -139,7 +155,8 @@ class CollectorLoop:
         versions = {piece.policy_version for piece in collected.pieces} - {stamp.policy_version}
         # One that is not remembered is older than all that are, and will be dropped.
         earlier = tuple(self._stamps.get(version, Stamp(version, 0, 0.0)) for version in sorted(versions))
-        return SegmentBatch(collected.pieces, collected.env_step, stamp, earlier, self._channels.clock(), slot)
+        env_step = self._channels.samples.stepped(collected.env_steps)
+        return SegmentBatch(collected.pieces, env_step, stamp, earlier, self._channels.clock(), slot)
 
     def _remember(self, stamp: Stamp) -> None:
         # The same version pulled again is the same weights: as fresh as the later round says. Which of the pulls played

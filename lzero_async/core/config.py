@@ -5,8 +5,9 @@ import difflib
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from .checks import Check, boolean, device, integer, number, optional, seconds
+from .checks import Check, amounts, boolean, choice, device, integer, number, optional, seconds, text
 from .control_law import AUTO_DEGREE
+from .engine_choice import AUTO, ENGINES, THREAD, check_engines
 from .errors import ConfigError
 from .staleness import StalenessRules
 
@@ -73,7 +74,8 @@ class AsyncConfig:
     )
     generation_timeout: float = _setting(
         30.0, seconds(exclusive=True),
-        'Seconds after which a collect, or a collector\'s wait for the learner, is reported as overdue.',
+        'Seconds after which a collect, or a collector\'s wait for the learner, is reported as overdue; a worker of '
+        'the engines process and ray that makes no environment step for so long has hung, and is replaced.',
     )
     batch_generation_interval: float = _setting(
         0.1, seconds(), 'Least seconds between the starts of two collects of one collector (off_policy_degree != 0).'
@@ -91,6 +93,48 @@ class AsyncConfig:
     )
     max_train_ahead: int = _setting(
         0, integer(0), 'Rounds that an idle learner may train ahead of collecting, on data it already has.'
+    )
+    engine: str = _setting(
+        THREAD, choice(*ENGINES),
+        'Where collector and evaluator work: in a thread, in a child process each, or as a Ray actor each. auto: '
+        'picked from the cores and the measured contention for the GIL.',
+    )
+    collector_engine: Optional[str] = _setting(
+        None, optional(choice(*ENGINES)), 'The engine of the collectors, if it differs from engine.'
+    )
+    evaluator_engine: Optional[str] = _setting(
+        None, optional(choice(*ENGINES)), 'The engine of the evaluator, if it differs from engine.'
+    )
+    num_collectors: int = _setting(
+        1, integer(1),
+        'Collectors, each with its own collector_env_num environments, policy and seed (1 if off_policy_degree is 0).',
+    )
+    max_worker_restarts: int = _setting(
+        3, integer(0), 'Workers of one role replaced within worker_restart_window_s; the next loss ends the run.'
+    )
+    worker_restart_window_s: float = _setting(600.0, seconds(exclusive=True), 'The window of max_worker_restarts.')
+    worker_start_timeout: float = _setting(
+        300.0, seconds(exclusive=True), 'Seconds that a worker may take to start, imports and environments included.'
+    )
+    cpu_affinity: Optional[str] = _setting(
+        None, optional(choice(AUTO)), 'auto pins each role to cores of its own. None leaves that to the system.'
+    )
+    ray_address: Optional[str] = _setting(
+        None, optional(text),
+        'The Ray cluster to join (engine ray): host:port, ray://host:port or auto. None: a Ray of our own.',
+    )
+    collector_num_cpus: float = _setting(1.0, number(0.0), 'CPUs that Ray reserves for each collector.')
+    collector_num_gpus: float = _setting(0.0, number(0.0), 'GPUs that Ray reserves for each collector.')
+    evaluator_num_cpus: float = _setting(1.0, number(0.0), 'CPUs that Ray reserves for the evaluator.')
+    evaluator_num_gpus: float = _setting(0.0, number(0.0), 'GPUs that Ray reserves for the evaluator.')
+    collector_resources: Optional[Mapping[str, float]] = _setting(
+        None, optional(amounts), 'Further Ray resources of each collector, by name.'
+    )
+    evaluator_resources: Optional[Mapping[str, float]] = _setting(
+        None, optional(amounts), 'Further Ray resources of the evaluator, by name.'
+    )
+    ray_placement: str = _setting(
+        'SPREAD', choice('DEFAULT', 'SPREAD'), 'How Ray places collectors: DEFAULT packs them, SPREAD uses all nodes.'
     )
     collector_device: str = _setting('cpu', device, 'Where the collector\'s policy lives (off_policy_degree != 0).')
     evaluator_device: str = _setting(
@@ -152,6 +196,7 @@ class AsyncConfig:
                 f'sync_batch_size must be None unless off_policy_degree is 0 (serial), got {self.sync_batch_size} with '
                 f'off_policy_degree {self.off_policy_degree}'
             )
+        check_engines(self)
         name, most = 'off_policy_degree', max(1, self.off_policy_degree)
         if self.off_policy_degree == AUTO_DEGREE:
             name, most = 'min_off_policy_degree', self.min_off_policy_degree
@@ -165,6 +210,11 @@ class AsyncConfig:
                 f'max_off_policy_degree must be >= min_off_policy_degree ({self.min_off_policy_degree}), got '
                 f'{self.max_off_policy_degree}'
             )
+
+    def engine_of(self, role: str) -> str:
+        """The engine asked for, for `collector` or `evaluator`."""
+        own: Optional[str] = getattr(self, f'{role}_engine')
+        return self.engine if own is None else own
 
     @property
     def queue_bound(self) -> int:

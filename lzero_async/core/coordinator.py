@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Callable, Dict, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
 
 from .activity import KINDS, Activity, ActivityClock
 from .autotune import DegreeChange, DegreeController
@@ -13,6 +13,7 @@ from .background import Background
 from .calls import call
 from .checks import boolean, integer
 from .control_law import AUTO_DEGREE, auto_degree, may_collect, may_train
+from .counts import RoundCounts
 from .errors import BoundBroken, GateTimeout, Stopped
 from .statistics import Statistics
 from .strain import TrainingSignals
@@ -66,12 +67,8 @@ class AsyncTrainingCoordinator:
             degree = self._controller.degree
         self._degree: int = degree
         self._signals: Optional[TrainingSignals] = None
-        self._most_collects = self._dropped = 0
-        self._finished = {kind: 0 for kind in KINDS}
-        self._in_flight = {kind: 0 for kind in KINDS}
-        self._work_time = {kind: 0.0 for kind in KINDS}
-        self._wait_time = {kind: 0.0 for kind in KINDS}
-        self._max_lag = 0
+        self._counts = RoundCounts()
+        self._waiting: Dict[str, List[object]] = {kind: [] for kind in KINDS}
         self._activity = ActivityClock(clock)
         self._stop_requested = False
         self._closed = False
@@ -110,12 +107,12 @@ class AsyncTrainingCoordinator:
     @property
     def collect_train_lag(self) -> int:
         with self._changed:
-            return self._lag()
+            return self._counts.lag
 
     @property
     def train_count(self) -> int:
         with self._changed:
-            return self._finished['train']
+            return self._counts.finished['train']
 
     # ---------------------------------------------------------------- the work
 
@@ -157,7 +154,7 @@ class AsyncTrainingCoordinator:
     def drop_round(self) -> None:
         """A collected round will not be trained: it no longer counts towards the lag."""
         with self._changed:
-            self._dropped += 1
+            self._counts.dropped += 1
             self._changed.notify_all()
 
     def report_signals(self, signals: TrainingSignals) -> None:
@@ -170,24 +167,12 @@ class AsyncTrainingCoordinator:
     def get_statistics(self) -> Statistics:
         """A consistent, read-only copy of all counts and times (seconds)."""
         with self._changed:
-            numbers: Dict[str, Any] = {
-                'collect_count': self._finished['collect'],
-                'train_count': self._finished['train'],
-                'eval_count': self._finished['eval'],
-                'drop_count': self._dropped,
-                'collect_train_lag': self._lag(),
-                'max_lag': self._max_lag,
-                'collects_in_flight': self._in_flight['collect'],
+            return Statistics({
+                **self._counts.numbers(),
                 'mode': 'synchronous' if self._degree == 0 else 'asynchronous',
                 'off_policy_degree': self._degree_in_force(),
                 'overlap_time': self._activity.read().overlap,
-            }
-            for kind in KINDS:
-                count = self._finished[kind]
-                numbers[f'{kind}_total_time'] = self._work_time[kind]
-                numbers[f'{kind}_avg_time'] = self._work_time[kind] / count if count else 0.0
-                numbers[f'{kind}_wait_time'] = self._wait_time[kind]
-        return Statistics(numbers)
+            })
 
     def activity(self) -> Activity:
         """Who was busy for how long, since the coordinator was made or its counters were reset."""
@@ -197,9 +182,7 @@ class AsyncTrainingCoordinator:
     def reset_counters(self) -> None:
         """Set all counts and times to zero. Work in flight goes on, and is counted when it finishes."""
         with self._changed:
-            for numbers in (self._finished, self._work_time, self._wait_time):
-                numbers.update((kind, 0) for kind in KINDS)
-            self._max_lag = self._dropped = 0
+            self._counts.reset()
             self._activity.reset()
             self._changed.notify_all()
 
@@ -226,19 +209,18 @@ class AsyncTrainingCoordinator:
 
     # ---------------------------------------------------------------- inside; only _run takes the lock itself
 
-    def _lag(self) -> int:
-        return self._finished['collect'] - self._dropped - self._finished['train']
-
     def _degree_in_force(self) -> int:
-        return max(self._degree, self._lag() + self._in_flight['collect']) if self._degree else 0
+        return max(self._degree, self._counts.outstanding) if self._degree else 0
 
     def _may_collect(self) -> bool:
-        kept = self._finished['collect'] - self._dropped
-        return may_collect(self._degree, kept, self._in_flight['collect'], self._finished['train'])
+        counts = self._counts
+        return may_collect(self._degree, counts.kept, counts.in_flight['collect'], counts.finished['train'])
 
     def _may_train(self) -> bool:
-        kept = self._finished['collect'] - self._dropped
-        return may_train(self._degree, kept, self._finished['train'], self._in_flight['train'], self._max_train_ahead)
+        counts = self._counts
+        return may_train(
+            self._degree, counts.kept, counts.finished['train'], counts.in_flight['train'], self._max_train_ahead
+        )
 
     def _stopped(self, kind: str) -> bool:
         return self._closed or (kind == 'collect' and self._stop_requested)
@@ -246,21 +228,19 @@ class AsyncTrainingCoordinator:
     def _run(self, kind: str, allowed: Callable[[], bool], fn: Callable[[], T], timeout: Optional[float]) -> T:
         asked = self._clock()
         with self._changed:
-            opened = self._changed.wait_for(lambda: self._stopped(kind) or allowed(), timeout)
+            opened = self._wait_in_line(kind, allowed, timeout)
             if self._stopped(kind):
                 raise Stopped(f'no further {kind} may start: the run is stopping')
             if not opened:
                 raise GateTimeout(
                     f'{kind} waited {timeout} s for {"training" if kind == "collect" else "collecting"}: '
-                    f'collect_count={self._finished["collect"]}, train_count={self._finished["train"]}, '
-                    f'collects in flight={self._in_flight["collect"]}, off_policy_degree={self._degree}, '
+                    f'collect_count={self._counts.finished["collect"]}, train_count={self._counts.finished["train"]}, '
+                    f'collects in flight={self._counts.in_flight["collect"]}, off_policy_degree={self._degree}, '
                     f'max_train_ahead={self._max_train_ahead}'
                 )
             self._check_lag(kind)
             begun = self._clock()
-            self._wait_time[kind] += begun - asked
-            self._in_flight[kind] += 1
-            self._most_collects = max(self._most_collects, self._in_flight['collect'])
+            self._counts.begin(kind, waited=begun - asked)
             self._activity.start(kind)
         change: Optional[DegreeChange] = None
         finished = False
@@ -270,21 +250,32 @@ class AsyncTrainingCoordinator:
             return result
         finally:
             with self._changed:
-                self._in_flight[kind] -= 1
+                self._counts.end(kind)
                 self._activity.stop(kind)
                 if finished:
-                    self._finished[kind] += 1
                     seconds = self._clock() - begun
-                    self._work_time[kind] += seconds
-                    self._max_lag = max(self._max_lag, self._lag())
+                    self._counts.finish(kind, seconds)
                     change = self._tune(kind, seconds)
                 self._changed.notify_all()
             if change is not None:
                 logger.info('off_policy_degree is %d from now on: %s', change.degree, change.reason)
 
+    def _wait_in_line(self, kind: str, allowed: Callable[[], bool], timeout: Optional[float]) -> bool:
+        """Who has waited longest goes first, so that no collector starves while others come back again and again."""
+        line, ticket = self._waiting[kind], object()
+        line.append(ticket)
+        try:
+            return self._changed.wait_for(
+                lambda: self._stopped(kind) or (line[0] is ticket and allowed()), timeout
+            )
+        finally:
+            line.remove(ticket)
+            if line:
+                self._changed.notify_all()
+
     def _check_lag(self, kind: str) -> None:
         """The gate has let this through; still, a bound that is guaranteed is checked."""
-        outstanding = self._lag() + self._in_flight['collect'] + 1
+        outstanding = self._counts.outstanding + 1
         if kind == 'collect' and outstanding > max(1, self._degree):
             raise BoundBroken(f'lag must be <= off_policy_degree {self._degree}, got {outstanding} with this collect')
 
@@ -295,6 +286,6 @@ class AsyncTrainingCoordinator:
             self._controller.collected(seconds)
         elif self._controller is not None and kind == 'train':
             signals, self._signals = self._signals, None
-            change = self._controller.trained(seconds, self._most_collects, signals)
+            change = self._controller.trained(seconds, self._counts.most_collects, signals)
             self._degree = self._controller.degree
         return change

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional
 
-from .errors import Stopped, SyncTimeout
+from .errors import Stopped, SyncTimeout, WorkerLost
 from .weights import WeightSnapshot
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,10 @@ class WeightTarget:
             self._leave()
 
     def deliver(self, snapshot: WeightSnapshot) -> bool:
-        """Load `snapshot`, trying again where that fails. False: the receiver keeps its last good version."""
+        """Load `snapshot`, trying again where that fails. False: the receiver keeps its last good version.
+
+        Raises WorkerLost if the receiver is gone.
+        """
         return self.offer(snapshot) is not False
 
     def offer(self, snapshot: WeightSnapshot) -> Optional[bool]:
@@ -84,6 +87,12 @@ class WeightTarget:
     def has(self, policy_version: int) -> bool:
         held = self.held
         return held is not None and held.policy_version == policy_version
+
+    def forget(self) -> None:
+        """Another receiver has taken this one's place, and holds nothing yet. Waits for an attempt under way to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._attempt is None or self._released)
+            self._held = None
 
     def release(self) -> None:
         """Let go of whoever waits for an attempt."""
@@ -111,6 +120,8 @@ class WeightTarget:
                 return False
             begun = time.monotonic()
             error = self._try_once(snapshot)
+            if isinstance(error, WorkerLost):
+                raise error  # nobody is there to try again with
             if error is None:
                 logger.info(
                     'Parameter sync: version %d (round %d) to %s in %.3f s', snapshot.policy_version, snapshot.rounds,

@@ -1,6 +1,8 @@
 """Every exception this package raises on purpose."""
 from __future__ import annotations
 
+from typing import Any, Tuple
+
 
 class LzeroAsyncError(Exception):
     """Base of all errors raised by lzero-async."""
@@ -38,6 +40,18 @@ class EverythingDropped(LzeroAsyncError):
     """So many batches in a row were dropped as too stale or too old that the run cannot be getting anywhere."""
 
 
+class RemoteError(LzeroAsyncError):
+    """Something was raised in another process. The message ends with the traceback from there."""
+
+
+class WorkerLost(LzeroAsyncError):
+    """The process or actor behind a role died, hung or raised. Another one can take its place."""
+
+
+class RestartsExhausted(LzeroAsyncError):
+    """A role lost its worker so often that no further one is started. `__cause__` is the last loss."""
+
+
 class RoleFailed(LzeroAsyncError):
     """A role raised. `role` names it, `__cause__` is what it raised, with its traceback."""
 
@@ -45,3 +59,6 @@ class RoleFailed(LzeroAsyncError):
         super().__init__(f'the {role} failed: {type(cause).__name__}: {cause}')
         self.role = role
         self.__cause__ = cause
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return RoleFailed, (self.role, self.__cause__)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Callable, ContextManager, Optional
 
 from .channels import Channels
-from .errors import RoleFailed, Stopped
-from .protocols import Evaluation, Evaluator, Learner, Observer
+from .errors import RestartsExhausted, RoleFailed, Stopped, WorkerLost
+from .protocols import Evaluation, Evaluator, Learner, Observer, Replaceable
 from .weights import WeightSnapshot
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,9 @@ class EvaluationSchedule:
                 self._observer.on_evaluation(evaluation)
         except (Stopped, KeyboardInterrupt):
             raise
+        except RestartsExhausted as error:
+            self._on_failure(RoleFailed('evaluator', error))
+            return  # and so none starts any more, while the rest of the run ends in order
         except BaseException as error:
             failure = RoleFailed('evaluator', error)
             self._on_failure(failure)
@@ -89,10 +92,27 @@ class EvaluationSchedule:
             self._channels.coordinator.run_eval(self._evaluate)
 
     def _play(self, snapshot: WeightSnapshot) -> Optional[Evaluation]:
-        version = snapshot.policy_version
         with self._context():
-            if not self._channels.weights.deliver(self._target, snapshot) or not self._target.has(version):
-                logger.warning('version %d is not evaluated: it did not reach the evaluator', version)
-                return None
-            with self._target.reading():
-                return self._evaluator.evaluate(snapshot, self._channels.stop.keep_going)
+            while True:
+                try:
+                    return self._play_once(snapshot)
+                except WorkerLost as loss:
+                    self._replace_worker(loss)
+
+    def _replace_worker(self, loss: WorkerLost) -> None:
+        if not self._channels.stop.keep_going():
+            raise Stopped('the evaluator is not replaced, since the run is over') from loss
+        self._channels.restarts.spend('evaluator', loss)
+        assert isinstance(self._evaluator, Replaceable)
+        self._evaluator.replace()
+        self._target.forget()
+
+    def _play_once(self, snapshot: WeightSnapshot) -> Optional[Evaluation]:
+        version, keep_going = snapshot.policy_version, self._channels.stop.keep_going
+        if isinstance(self._evaluator, Replaceable):
+            self._evaluator.await_ready(keep_going)
+        if not self._channels.weights.deliver(self._target, snapshot) or not self._target.has(version):
+            logger.warning('version %d is not evaluated: it did not reach the evaluator', version)
+            return None
+        with self._target.reading():
+            return self._evaluator.evaluate(snapshot, keep_going)

@@ -34,15 +34,16 @@ class OnPolicyCollector:
                 f'{snapshot.policy_version}'
             )
         stored: List[Piece] = []
-        in_vain = 0
+        in_vain = env_steps = 0
         while True:
             before = self._rounds.samples_collected_this_round
             collected = self._collector.collect(snapshot, keep_going)
+            env_steps += collected.env_steps
             for piece in collected.pieces:
                 if self._rounds.store(piece, piece.policy_version, piece.transitions):
                     stored.append(piece)
             if not self._rounds.collection_enabled:
-                return Collected(tuple(stored), collected.env_step)
+                return Collected(tuple(stored), env_steps)
             in_vain = in_vain + 1 if self._rounds.samples_collected_this_round == before else 0
             if in_vain and self._stop.requested:
                 raise Stopped('the round was left before it was full')

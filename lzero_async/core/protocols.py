@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, Protocol, Tuple
+from typing import Any, Callable, Optional, Protocol, Tuple, runtime_checkable
 
 from .activity import Activity
 from .on_policy import OnPolicyRecord
@@ -22,6 +22,20 @@ class Collector(Protocol):
 
     def collect(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Collected:
         """Collect one batch with the weights of `snapshot`, which are loaded. Raises Stopped if told not to go on."""
+
+
+@runtime_checkable
+class Replaceable(Protocol):
+    """A collector or evaluator whose work is done elsewhere, by a worker that can be lost.
+
+    Its other members raise WorkerLost when it is. All is called from the role's thread, between two pieces of work.
+    """
+
+    def await_ready(self, keep_going: KeepGoing) -> None:
+        """Wait until the worker has started. Raises Stopped if told not to keep going."""
+
+    def replace(self) -> None:
+        """Put an end to the worker and start another one, which has no weights yet."""
 
 
 @dataclass(frozen=True)

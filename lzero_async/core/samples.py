@@ -1,16 +1,26 @@
 """SampleAccount: what became of every sample. Generated = processed + dropped + still on the way."""
 from __future__ import annotations
 
+import logging
 import threading
-from typing import Any, Dict
+import time
+from typing import Any, Callable, Dict, Optional
+
+logger = logging.getLogger(__name__)
 
 
 class SampleAccount:
-    """Any thread may call any member. A sample is one transition."""
+    """Any thread may call any member. A sample is one transition. `env_step` are environment steps made before."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, env_step: int = 0, begun: Optional[float] = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._begun = clock() if begun is None else begun
         # Guards all that follows.
         self._lock = threading.Lock()
+        self._env_step = env_step
+        self._to_first_batch: Optional[float] = None
         self._generated = 0
         self._processed = 0
         self._dropped_stale = 0
@@ -23,9 +33,20 @@ class SampleAccount:
         self._errors = 0
         self._timeouts = 0
 
+    def stepped(self, env_steps: int) -> int:
+        """Environment steps were made; returns those of the whole run so far."""
+        with self._lock:
+            self._env_step += env_steps
+            return self._env_step
+
     def generated(self, samples: int) -> None:
+        first: Optional[float] = None
         with self._lock:
             self._generated += samples
+            if self._to_first_batch is None:
+                first = self._to_first_batch = self._clock() - self._begun
+        if first is not None:
+            logger.info('the first batch was collected %.1f s after the run was called for', first)
 
     def generation_failed(self) -> None:
         with self._lock:
@@ -71,4 +92,5 @@ class SampleAccount:
                 'mean_staleness': self._staleness_sum / processed,
                 'max_staleness': self._max_staleness,
                 'stale_samples_ratio': self._stale / processed,
+                'time_to_first_batch': self._to_first_batch,
             }

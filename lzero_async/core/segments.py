@@ -43,13 +43,13 @@ class Collected:
     """
 
     pieces: Tuple[Piece, ...]
-    env_step: int
-    """Environment steps of this collector so far, this collect included."""
+    env_steps: int
+    """Environment steps made in this collect."""
 
     @classmethod
-    def of(cls, policy_version: int, segments: Any, transitions: int, env_step: int) -> 'Collected':
+    def of(cls, policy_version: int, segments: Any, transitions: int, env_steps: int) -> 'Collected':
         """All of it in one piece."""
-        return cls((Piece(policy_version, segments, transitions),), env_step)
+        return cls((Piece(policy_version, segments, transitions),), env_steps)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class SegmentBatch:
 
     pieces: Tuple[Piece, ...]
     env_step: int
+    """Environment steps of the whole run when it was collected, by all collectors, its own included."""
     stamp: Stamp
     """Of the weights pulled for this batch."""
     earlier: Tuple[Stamp, ...]

@@ -11,7 +11,7 @@ from .collector_loop import CollectorLoop
 from .config import AsyncConfig
 from .coordinator import AsyncTrainingCoordinator
 from .doorbell import Doorbell, ctrl_c_blocked
-from .errors import ConfigError, QueueClosed, RoleFailed, Stopped
+from .errors import ConfigError, QueueClosed, RestartsExhausted, RoleFailed, Stopped
 from .evaluation_schedule import EvaluationSchedule
 from .learner_loop import LearnerLoop
 from .on_policy import OnPolicyRounds
@@ -59,7 +59,9 @@ class AsyncTrainer:
         settings: AsyncConfig = AsyncConfig(),  # noqa: B008  frozen
         synchronizer: Optional[ParameterSynchronizer] = None,
         role_context: RoleContext = lambda role: contextlib.nullcontext(),
+        begun: Optional[float] = None,
     ) -> None:
+        """`begun` is when the user's call began, by time.monotonic(): the first batch is timed from there."""
         if not collectors:
             raise ConfigError('collectors must hold at least one collector, got none')
         if coordinator.is_synchronous and len(collectors) > 1:
@@ -74,7 +76,10 @@ class AsyncTrainer:
         self._limits = limits
         self._learner = learner
         self._observer = observer
-        self._channels = Channels.open(coordinator, synchronizer or ParameterSynchronizer(settings), settings)
+        self._channels = Channels.open(
+            coordinator, synchronizer or ParameterSynchronizer(settings), settings, env_step=learner.env_step,
+            begun=begun,
+        )
         self._queue, self._stop = self._channels.queue, self._channels.stop
         if not self._channels.weights.publish(learner.snapshot()):
             raise ConfigError('the weights to begin with must be finite, got some that are not')
@@ -140,6 +145,7 @@ class AsyncTrainer:
             'global_steps': self._learner.train_iter,
             **self._channels.weights.get_statistics(),
             **self._channels.samples.numbers(),
+            **self._channels.restarts.numbers(),
             'queue_size': queue.queue_size,
             'total_produced': queue.total_produced,
             'total_consumed': queue.total_consumed,
@@ -275,7 +281,10 @@ class AsyncTrainer:
     def _fail(self, failure: RoleFailed) -> None:
         with self._lock:
             self._failure = self._failure or failure
-        self._abort('failure')
+        if isinstance(failure.__cause__, RestartsExhausted):
+            self.request_stop('failure')  # what was collected is sound, and worth training on
+        else:
+            self._abort('failure')
 
 
 def _as_role(role: str, step: Callable[[], Any]) -> None:

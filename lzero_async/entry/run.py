@@ -5,7 +5,8 @@ import contextlib
 import logging
 import os
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Optional, Sequence
 
 from ..core.checks import integer
@@ -71,6 +72,7 @@ def run_training(
     LightZeroCollector. Each of `monitor_callbacks` gets a frozen RunReport every `sync_monitor_interval` seconds and at
     the end; what it raises is logged. `log_level` is that of our own lines in the run's log.
     """
+    begun = time.monotonic()
     from ..lightzero import host_log
 
     limits = RunLimits(*(_limit(name, value) for name, value in (
@@ -87,7 +89,7 @@ def run_training(
 
         run = read_config(input_cfg, seed)
         if run.settings.enable_async_training:
-            return _run_async(run, limits, model, model_path, added, log, terminal)
+            return _run_async(run, limits, model, model_path, added, log, terminal, begun)
     from lzero.entry import train_unizero_segment
 
     policy = train_unizero_segment(
@@ -97,21 +99,29 @@ def run_training(
 
 
 def _run_async(
-    run: Any, limits: RunLimits, model: Any, model_path: Optional[str], added: _Added, log: Any, terminal: Any
+    run: Any, limits: RunLimits, model: Any, model_path: Optional[str], added: _Added, log: Any, terminal: Any,
+    begun: float,
 ) -> TrainingResult:
+    from ..engines.opened import Engines, check_installed, choose_engines
     from ..lightzero import build, random_streams, roles
     from ..lightzero.run_config import compile_run
     from ..monitoring.run_monitor import RunMonitor
     from ..monitoring.watch import watched
     from ..torch_weights import ParameterSynchronizer
 
-    settings = run.settings
     added.check()
-    build.check_devices(settings)
+    build.check_devices(run.settings)
+    settings = choose_engines(run.settings)
+    run = replace(run, settings=settings)
+    check_installed(settings)
     cfg = compile_run(run)
-    log.open(os.path.join(cfg.exp_name, 'log', LOG_FILE))
-    parts = build.build(run, cfg, model, model_path, added.learner_class, added.collector_class)
-    try:
+    log_folder = os.path.join(cfg.exp_name, 'log')
+    log.open(os.path.join(log_folder, LOG_FILE))
+    with contextlib.ExitStack() as at_end:
+        engines = Engines(settings, log_folder)
+        at_end.callback(engines.close)
+        parts = build.build(run, cfg, model, model_path, engines, added.learner_class, added.collector_class)
+        at_end.callback(parts.close)
         coordinator = AsyncTrainingCoordinator(
             settings.off_policy_degree,
             settings.enable_async_eval,
@@ -132,6 +142,7 @@ def _run_async(
             settings=settings,
             synchronizer=ParameterSynchronizer(settings),
             role_context=_role_context(run, cfg),
+            begun=begun,
         )
         monitor.listen_to(trainer.get_statistics)
         with contextlib.ExitStack() as stack:
@@ -151,8 +162,6 @@ def _run_async(
                 raise
             parts.finish()
             monitor.ended(outcome.ended_by)
-    finally:
-        parts.close()
     return TrainingResult(parts.policy, outcome.ended_by, cfg.exp_name)
 
 

@@ -2,14 +2,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Iterator, List, Optional, Tuple, Type, Union
 
 import torch
-from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import BaseLearner
@@ -18,12 +17,16 @@ from torch.utils.tensorboard import SummaryWriter
 from ..core.config import AsyncConfig
 from ..core.doorbell import ctrl_c_blocked
 from ..core.updates import UpdateAccount
+from ..engines.opened import Engines
+from ..engines.remote import RemoteCollector
 from ..torch_weights import TorchWeights
 from .collect import LightZeroCollector
+from .environments import collector_envs, env_seed, evaluator_envs
 from .evaluate import LightZeroEvaluator
+from .hosted import host_name
 from .learn import LightZeroLearner
 from .policies import RolePolicy, SharedPolicy, check_device
-from .random_streams import role_seed
+from .remote_roles import RemoteRoles
 from .run_config import RunConfig
 
 logger = logging.getLogger(__name__)
@@ -37,8 +40,8 @@ class Parts:
 
     policy: Any
     learner: LightZeroLearner
-    collectors: List[LightZeroCollector]
-    evaluator: LightZeroEvaluator
+    collectors: List[Any]
+    evaluator: Any
     tb_logger: Any
     host_learner: Any
 
@@ -52,9 +55,8 @@ class Parts:
 
     def close(self) -> None:
         """Close the environments and the TensorBoard log, and let go of the host's log files."""
-        for collector in self.collectors:
-            collector.close()
-        self.evaluator.close()
+        for role in (*self.collectors, self.evaluator):
+            role.close()
         self.tb_logger.flush()
         self.tb_logger.close()
         _let_go_of_host_logs()
@@ -81,16 +83,24 @@ def build(
     cfg: Any,
     model: Optional[torch.nn.Module],
     model_path: Optional[str],
+    engines: Engines,
     learner_class: Optional[Type[LightZeroLearner]] = None,
     collector_class: Optional[Type[LightZeroCollector]] = None,
 ) -> Parts:
-    """Environments, policies, learner, buffer, collector and evaluator, from a compiled config."""
+    """Environments, policies, learner, buffer, collectors and evaluator, from a compiled config.
+
+    Workers of other processes are started first, and get ready while the rest is made.
+    """
     settings, serial = run.settings, run.settings.off_policy_degree == 0
     shared_evaluator = serial and not settings.enable_async_eval
+    tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
     with contextlib.ExitStack() as on_failure:
-        collector_env, evaluator_env = _make_envs(cfg, serial)
-        on_failure.callback(collector_env.close)
-        on_failure.callback(evaluator_env.close)
+        on_failure.callback(tb_logger.close)
+        remote = RemoteRoles(run, cfg, copy.deepcopy(model), engines, tb_logger.add_scalar)
+        on_failure.callback(remote.close)
+        remote.launch(collector_class)
+        local = _LocalEnvs(cfg, run, remote)
+        on_failure.callback(local.close)
         set_pkg_seed(cfg.seed, use_cuda=torch.cuda.is_available())
 
         policy = create_policy(cfg.policy, model=model, enable_field=['learn', 'collect', 'eval'])
@@ -98,8 +108,6 @@ def build(
             logger.info('loading %s', model_path)
             policy.learn_mode.load_state_dict(torch.load(model_path, map_location=cfg.policy.device))
 
-        tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
-        on_failure.callback(tb_logger.close)
         host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
         learner = (learner_class or LightZeroLearner)(
             cfg,
@@ -110,37 +118,60 @@ def build(
             UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
             weight_ops=None if shared_evaluator else TorchWeights(),
         )
-        collector_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
-        evaluator_seat: Union[SharedPolicy, RolePolicy] = SharedPolicy(policy)
-        if not serial:
-            collector_seat = RolePolicy(policy, 'collect', settings.collector_device, settings.accelerate)
-        if not shared_evaluator:
-            evaluator_seat = RolePolicy(policy, 'eval', settings.evaluator_device, settings.accelerate)
+
+        def seat(field: str, shared: bool, device: str) -> Union[SharedPolicy, RolePolicy]:
+            return SharedPolicy(policy) if shared else RolePolicy.beside(policy, field, device, settings.accelerate)
+
         with ctrl_c_blocked():  # here the environments are launched, perhaps in processes of their own
-            collector = (collector_class or LightZeroCollector)(
-                collector_seat, collector_env, tb_logger, cfg.exp_name,
-                by_version=not serial or settings.sync_batch_size is not None,
+            collectors: List[Any] = remote.collectors or [
+                (collector_class or LightZeroCollector)(
+                    seat('collect', serial, settings.collector_device), env, tb_logger, cfg.exp_name,
+                    by_version=not serial or settings.sync_batch_size is not None,
+                    name=host_name(f'collector-{index}'),
+                )
+                for index, env in enumerate(local.of_collectors)
+            ]
+            evaluator = remote.evaluator or LightZeroEvaluator(
+                cfg, seat('eval', shared_evaluator, settings.evaluator_device), local.of_evaluator, tb_logger,
+                host_learner.save_checkpoint,
             )
-            evaluator = LightZeroEvaluator(cfg, evaluator_seat, evaluator_env, tb_logger, host_learner.save_checkpoint)
         host_learner.call_hook('before_run')
         if cfg.policy.get('use_wandb', False):
             policy.set_train_iter_env_step(host_learner.train_iter, 0)
-        parts = Parts(policy, learner, [collector], evaluator, tb_logger, host_learner)
+        parts = Parts(policy, learner, collectors, evaluator, tb_logger, host_learner)
         _collect_random(parts, cfg.policy.random_collect_episode_num)
         on_failure.pop_all()
     return parts
 
 
+class _LocalEnvs:
+    """The environments of the roles that work in this process, made in the host's order."""
+
+    def __init__(self, cfg: Any, run: RunConfig, remote: RemoteRoles) -> None:
+        # The serial run is LightZero's, its seeds included. Elsewhere each role has its own.
+        def seed(role: str) -> int:
+            return int(cfg.seed) if run.settings.off_policy_degree == 0 else env_seed(cfg.seed, f'{role}-env')
+
+        count = 0 if remote.collectors else run.settings.num_collectors
+        self.of_collectors = [collector_envs(cfg, seed(f'collector-{index}')) for index in range(count)]
+        self.of_evaluator = None if remote.evaluator is not None else evaluator_envs(cfg, seed('evaluator'))
+
+    def close(self) -> None:
+        for envs in (*self.of_collectors, self.of_evaluator):
+            if envs is not None:
+                envs.close()
+
+
 @contextlib.contextmanager
 def evaluator_of(cfg: Any, model_path: str) -> Iterator[Tuple[LightZeroEvaluator, int]]:
     """An evaluator with the weights of a checkpoint, and their train_iter; put away afterwards."""
-    _, evaluator_env = _make_envs(cfg, serial=True)
+    envs = evaluator_envs(cfg, cfg.seed)
     tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
     set_pkg_seed(cfg.seed, use_cuda=torch.cuda.is_available())
     policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval'])
     state = torch.load(model_path, map_location=cfg.policy.device)
     policy.learn_mode.load_state_dict(state)
-    evaluator = LightZeroEvaluator(cfg, SharedPolicy(policy), evaluator_env, tb_logger, save_live=lambda name: None)
+    evaluator = LightZeroEvaluator(cfg, SharedPolicy(policy), envs, tb_logger, save_live=lambda name: None)
     try:
         yield evaluator, int(state.get('last_iter', 0))
     finally:
@@ -149,22 +180,11 @@ def evaluator_of(cfg: Any, model_path: str) -> Iterator[Tuple[LightZeroEvaluator
         _let_go_of_host_logs()
 
 
-def _make_envs(cfg: Any, serial: bool) -> Tuple[Any, Any]:
-    env_fn, collector_env_cfg, evaluator_env_cfg = get_vec_env_setting(cfg.env)
-    collector_env = create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in collector_env_cfg])
-    evaluator_env = create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in evaluator_env_cfg])
-    # The serial run is LightZero's, its seeds included. Elsewhere each role has its own.
-    collector_env.seed(cfg.seed if serial else _env_seed(cfg.seed, 'collector-env'))
-    evaluator_env.seed(cfg.seed if serial else _env_seed(cfg.seed, 'evaluator-env'), dynamic_seed=False)
-    return collector_env, evaluator_env
-
-
-def _env_seed(seed: int, role: str) -> int:
-    # The host adds an index per environment, and numpy takes seeds below 2**32.
-    return role_seed(seed, role) >> 1
-
-
 def _collect_random(parts: Parts, episodes: int) -> None:
     """Fill the buffer with at least `episodes` episodes of random actions. They owe no updates."""
-    while parts.learner.collected_episodes < episodes:
-        parts.learner.keep(parts.collectors[0].collect_random(parts.learner.train_iter))
+    collector, learner = parts.collectors[0], parts.learner
+    if episodes > 0 and isinstance(collector, RemoteCollector):
+        collector.await_ready(lambda: True)
+        collector.load_weights(collector.device.put(learner.snapshot().weights), learner.train_iter)
+    while learner.collected_episodes < episodes:
+        learner.keep(collector.collect_random(learner.train_iter))

@@ -28,7 +28,8 @@ class LightZeroCollector:
     """
 
     def __init__(
-        self, seat: Union[SharedPolicy, RolePolicy], env: Any, tb_logger: Any, exp_name: str, by_version: bool = True
+        self, seat: Union[SharedPolicy, RolePolicy], env: Any, tb_logger: Any, exp_name: str, by_version: bool = True,
+        name: str = 'collector',
     ) -> None:
         self._seat = seat
         self._env = env
@@ -41,7 +42,8 @@ class LightZeroCollector:
         self._mode = mode._replace(forward=self._forward)
         self._random_mode = mode._replace(forward=self._random_forward)
         self._host = MuZeroSegmentCollector(
-            env=env, policy=self._mode, tb_logger=tb_logger, exp_name=exp_name, policy_config=self._cfg
+            env=env, policy=self._mode, tb_logger=tb_logger, exp_name=exp_name, instance_name=name,
+            policy_config=self._cfg,
         )
 
     @property
@@ -55,16 +57,16 @@ class LightZeroCollector:
         self._keep_going = keep_going
         self.before_collect(snapshot)
         version = snapshot.policy_version
-        exploration = {'temperature': self._temperature(version), 'epsilon': self._epsilon()}
-        segments = self._host.collect(train_iter=version, policy_kwargs=exploration)
-        return self.after_collect(self._collected(segments, version))
+        exploration = {'temperature': self._temperature(version), 'epsilon': self._epsilon(snapshot.env_step)}
+        return self.after_collect(self._collect(version, version, exploration))
 
-    def collect_random(self, policy_version: int) -> Collected:
+    def collect_random(self, policy_version: int, keep_going: KeepGoing = lambda: True) -> Collected:
         """One batch of random legal actions, each stored with what the search said of its state."""
+        self._keep_going = keep_going
         self._host.reset_policy(self._random_mode)
-        segments = self._host.collect(train_iter=0, policy_kwargs={'temperature': 1, 'epsilon': 0.0})
+        collected = self._collect(policy_version, 0, {'temperature': 1, 'epsilon': 0.0})
         self._host.reset_policy(self._mode)
-        return self._collected(segments, policy_version)
+        return collected
 
     def before_collect(self, snapshot: WeightSnapshot) -> None:
         """For subclasses: called in the collector's thread before each collect, with its weights loaded."""
@@ -78,7 +80,12 @@ class LightZeroCollector:
         self._host._end_flag = True
         self._env.close()
 
-    def _collected(self, segments: Tuple[List[Any], List[Any]], version: int) -> Collected:
+    def _collect(self, version: int, train_iter: int, exploration: Dict[str, float]) -> Collected:
+        before = self._host.envstep
+        segments = self._host.collect(train_iter=train_iter, policy_kwargs=exploration)
+        return Collected(self._pieces(segments, version), self._host.envstep - before)
+
+    def _pieces(self, segments: Tuple[List[Any], List[Any]], version: int) -> Tuple[Piece, ...]:
         kept_back, by_version = self._kept_back, {}  # type: Dict[int, int], Dict[int, Tuple[List[Any], List[Any]]]
         for segment, facts in zip(*segments):
             played_by = kept_back.get(id(segment), version) if self._by_version else version
@@ -90,8 +97,7 @@ class LightZeroCollector:
             id(segment): kept_back.get(id(segment), version)
             for segment in self._host.last_game_segments if segment is not None
         }
-        pieces = (self._piece(played_by, of_version) for played_by, of_version in by_version.items())
-        return Collected(tuple(pieces), self._host.envstep)
+        return tuple(self._piece(played_by, of_version) for played_by, of_version in by_version.items())
 
     def _piece(self, version: int, segments: Tuple[List[Any], List[Any]]) -> Piece:
         length = self._cfg.game_segment_length
@@ -111,12 +117,12 @@ class LightZeroCollector:
         )
         return temperature
 
-    def _epsilon(self) -> float:
+    def _epsilon(self, env_step: int) -> float:
         eps = self._cfg.eps
         if not eps.eps_greedy_exploration_in_collect:
             return 0.0
         decayed = get_epsilon_greedy_fn(start=eps.start, end=eps.end, decay=eps.decay, type_=eps.type)
-        return float(decayed(self._host.envstep))
+        return float(decayed(env_step))
 
     def _forward(self, *args: Any, **kwargs: Any) -> Dict[int, Dict[str, Any]]:
         # Between two steps is the one place where a collect can be left.

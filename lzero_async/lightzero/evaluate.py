@@ -14,6 +14,20 @@ from .policies import RolePolicy, SharedPolicy
 BEST_CHECKPOINT = 'ckpt_best.pth.tar'
 
 
+class EvaluationInterval:
+    """When an evaluation falls due, as MuZeroEvaluator counts it; for an evaluator that works elsewhere."""
+
+    def __init__(self, eval_freq: int) -> None:
+        self._eval_freq = eval_freq
+        self._last = 0
+
+    def due(self, train_iter: int) -> bool:
+        if train_iter == self._last or train_iter - self._last < self._eval_freq:
+            return False
+        self._last = train_iter
+        return True
+
+
 class LightZeroEvaluator:
     """`core.protocols.Evaluator` over MuZeroEvaluator. `save_live` saves the learner as it stands, for a shared policy.
     """

@@ -10,7 +10,7 @@ import warnings
 from typing import Iterator, List, Optional, TextIO, Tuple, Type, Union
 
 HOST_PACKAGES = ('lzero', 'ding', 'ditk', 'zoo')
-LINE = logging.Formatter('%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s')
+LINE_FORMAT = '%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s'
 
 
 class HostLog(io.TextIOBase):
@@ -58,7 +58,7 @@ def captured(log_level: str = 'INFO') -> Iterator[HostLog]:
     """
     log = HostLog()
     handler = logging.StreamHandler(log)
-    handler.setFormatter(LINE)
+    handler.setFormatter(logging.Formatter(LINE_FORMAT))
     root = logging.getLogger()
     level_before, handlers_before = root.level, list(root.handlers)
     own_of_host = [one for one in handlers_before if type(one).__module__.split('.')[0] in HOST_PACKAGES]

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 from ..core.protocols import KeepGoing, RoundResult
-from ..core.segments import Collected, SegmentBatch
+from ..core.segments import Collected, Piece, SegmentBatch
 from ..core.updates import UpdateAccount
 from ..core.weight_ops import WeightOps
 from ..core.weights import WeightSnapshot
@@ -56,17 +56,16 @@ class LightZeroLearner:
         for piece in batch.pieces:
             for segment in piece.segments[0]:
                 stamp_segment(segment, batch.stamp_of(piece))
-        self.keep(Collected(batch.pieces, batch.env_step))
+        # Batches may be trained in another order than they were collected in.
+        self._env_step = max(self._env_step, batch.env_step)
+        self._store(batch.pieces)
         if self._may_train():
             self._account.owe(batch.transitions)
 
     def keep(self, collected: Collected) -> None:
         """Take a batch into the buffer without owing anything for it."""
-        self._env_step = collected.env_step
-        for piece in collected.pieces:
-            self._buffer.push_game_segments(piece.segments)
-        self._buffer.remove_oldest_data_to_fit()
-        self._memory.log(self.train_iter)
+        self._env_step += collected.env_steps
+        self._store(collected.pieces)
 
     @property
     def collected_episodes(self) -> int:
@@ -109,6 +108,12 @@ class LightZeroLearner:
         return result
 
     # ---------------------------------------------------------------- inside
+
+    def _store(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self._buffer.push_game_segments(piece.segments)
+        self._buffer.remove_oldest_data_to_fit()
+        self._memory.log(self.train_iter)
 
     def _begin_round(self) -> None:
         self._ages.begin_round(self._finished_rounds)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any, ContextManager, Dict
+from typing import Any, ContextManager, Dict, Optional
 
 import torch
 from ding.policy import create_policy
@@ -40,22 +40,31 @@ class RolePolicy:
     the same time cannot share it.
     """
 
-    def __init__(self, learner_policy: Any, field: str, device: str, accelerate: bool) -> None:
+    def __init__(
+        self, policy_cfg: Any, model: Optional[torch.nn.Module], field: str, device: str, accelerate: bool
+    ) -> None:
+        """`model` is the role's own from now on; without one it is made from the config."""
         self.device = device
-        self.policy_cfg = copy.deepcopy(learner_policy.cfg)
+        self.policy_cfg = copy.deepcopy(policy_cfg)
         self.policy_cfg.device = device
         self.policy_cfg.cuda = device != 'cpu'
         self.policy_cfg.model.world_model_cfg.device = device
         with on_device(device):
             # The field `learn` would add an optimizer and a target model; all it has that searching needs is this:
             self.policy = create_policy(
-                self.policy_cfg, model=_copied_model(learner_policy, device), enable_field=[field]
+                self.policy_cfg, model=None if model is None else _moved(model, device), enable_field=[field]
             )
             self.policy.inverse_scalar_transform_handle = InverseScalarTransform(
                 self.policy_cfg.model.support_scale, device, self.policy_cfg.model.categorical_distribution
             )
         if accelerate:
             use_scripted_search(self.policy, field)
+
+    @classmethod
+    def beside(cls, learner_policy: Any, field: str, device: str, accelerate: bool) -> 'RolePolicy':
+        """With a copy of the learner's model: faster than making one anew, and true to a model of the user's own."""
+        model = learner_policy._model
+        return cls(learner_policy.cfg, copy.deepcopy(getattr(model, '_orig_mod', model)), field, device, accelerate)
 
     def load_weights(self, weights: Any, policy_version: int) -> None:
         """Take over the weights and forget what the old ones left in the caches."""
@@ -66,14 +75,12 @@ class RolePolicy:
         model.world_model.clear_caches()
 
 
-def _copied_model(learner_policy: Any, device: str) -> torch.nn.Module:
-    """The learner's module, copied to `device`: faster than making one anew, and true to a model of the user's own."""
-    model = learner_policy._model
-    duplicate: torch.nn.Module = copy.deepcopy(getattr(model, '_orig_mod', model)).to(device)
-    for module in duplicate.modules():
+def _moved(model: torch.nn.Module, device: str) -> torch.nn.Module:
+    moved: torch.nn.Module = model.to(device)
+    for module in moved.modules():
         if isinstance(getattr(module, 'device', None), torch.device):
             setattr(module, 'device', torch.device(device))  # noqa: B010  a plain attribute, not a submodule
-    return duplicate
+    return moved
 
 
 def check_device(name: str, device: str) -> None:

@@ -4,27 +4,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
+from typing import Any, Callable, ContextManager, Dict, FrozenSet, Iterator, Optional
 
 import numpy as np
 import torch
 
 from ..core.config import AsyncConfig
+from ..core.cores import core_plan
 from . import random_streams
 from .policies import on_device
 
 
-def available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-
-
 def role_contexts(settings: AsyncConfig, seed: int, learner_device: str) -> Callable[[str], ContextManager[Any]]:
     """The context for each role's thread, by the role's name (`collector-0`, `learner`, `evaluator`)."""
-    # Collect and train share the cores; the evaluator works now and then, beside both.
-    share = max(1, available_cores() // 2)
+    plan = core_plan(settings.num_collectors)
     threads = {
-        'collector': settings.collector_threads or share,
-        'learner': settings.learner_threads or share,
+        'collector': settings.collector_threads or plan.collector_threads,
+        'learner': settings.learner_threads or plan.learner_threads,
         'evaluator': settings.evaluator_threads or 1,
     }
     devices = {
@@ -38,10 +34,26 @@ def role_contexts(settings: AsyncConfig, seed: int, learner_device: str) -> Call
     def role_context(role: str) -> Iterator[None]:
         kind = role.split('-')[0]
         stream = streams.setdefault(role, random_streams.role_stream(seed, role))
-        with torch_threads(threads[kind]), on_device(devices[kind]), random_streams.drawing_from(stream):
+        cores = plan.cores_of(role) if settings.cpu_affinity is not None else None
+        with pinned_to(cores), torch_threads(threads[kind]), on_device(devices[kind]), \
+                random_streams.drawing_from(stream):
             yield
 
     return role_context
+
+
+@contextlib.contextmanager
+def pinned_to(cores: Optional[FrozenSet[int]]) -> Iterator[None]:
+    """Keep the calling thread, and what it starts, on these cores, for a while. None: wherever it may run now."""
+    if cores is None or not hasattr(os, 'sched_setaffinity'):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextlib.contextmanager

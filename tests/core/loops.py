@@ -83,7 +83,7 @@ class LateCollector(FakeCollector):
     def collect(self, snapshot, keep_going):
         collected = super().collect(snapshot, keep_going)
         late = tuple(Piece(version, 'late', 1) for version in self.late(len(self.snapshots)))
-        return Collected((*late, *collected.pieces), collected.env_step)
+        return Collected((*late, *collected.pieces), collected.env_steps)
 
 
 def counts(loops):

@@ -545,7 +545,7 @@ class PieceCollector(FakeCollector):
         collected = super().collect(snapshot, keep_going)
         call = len(self.snapshots)
         pieces = [Piece(version, call, count) for version, count in self.pieces(snapshot.policy_version, call)]
-        return Collected(tuple(pieces), collected.env_step)
+        return Collected(tuple(pieces), collected.env_steps)
 
 
 def collect_round(collector, rounds, version=0):

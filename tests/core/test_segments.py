@@ -46,12 +46,12 @@ def test_the_oldest_weights_come_first_and_then_the_first_pull():
 
 
 def test_all_of_a_collect_in_one_piece():
-    collected = Collected.of(40, segments='played', transitions=5, env_step=50)
+    collected = Collected.of(40, segments='played', transitions=5, env_steps=50)
     assert collected == Collected((Piece(40, 'played', 5, 0),), 50)
 
 
 @pytest.mark.parametrize('value, name', [
-    (BATCH, 'env_step'), (BATCH.stamp, 'policy_version'), (OWN, 'transitions'), (Collected((), 0), 'env_step'),
+    (BATCH, 'env_step'), (BATCH.stamp, 'policy_version'), (OWN, 'transitions'), (Collected((), 0), 'env_steps'),
 ])
 def test_what_crosses_threads_is_frozen(value, name):
     with pytest.raises(dataclasses.FrozenInstanceError):

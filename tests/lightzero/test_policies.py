@@ -38,13 +38,13 @@ def test_a_snapshot_does_not_follow_later_updates(policy):
 
 @pytest.mark.parametrize('field', ['collect', 'eval'])
 def test_names_are_those_of_the_plain_module(policy, field):
-    role = RolePolicy(policy, field, 'cpu', accelerate=False)
+    role = RolePolicy.beside(policy, field, 'cpu', accelerate=False)
     assert export_weights(policy._learn_model).keys() == role.policy._model.state_dict().keys()
 
 
 @pytest.mark.parametrize('accelerate', [True, False])
 def test_load_takes_every_weight_and_clears_the_caches(policy, accelerate):
-    role = RolePolicy(policy, 'collect', 'cpu', accelerate)
+    role = RolePolicy.beside(policy, 'collect', 'cpu', accelerate)
     change(policy._learn_model)
     world_model = role.policy._model.world_model
     world_model.past_kv_cache_recurrent_infer['key'] = 1
@@ -58,7 +58,7 @@ def test_load_takes_every_weight_and_clears_the_caches(policy, accelerate):
 
 
 def test_weights_that_do_not_fit_leave_the_policy_as_it_was(policy):
-    role = RolePolicy(policy, 'collect', 'cpu', accelerate=False)
+    role = RolePolicy.beside(policy, 'collect', 'cpu', accelerate=False)
     before = copy.deepcopy(role.policy._model.state_dict())
     change(policy._learn_model)
     weights = export_weights(policy._learn_model)
@@ -71,7 +71,7 @@ def test_weights_that_do_not_fit_leave_the_policy_as_it_was(policy):
 
 
 def test_roles_do_not_share_tensors_with_the_learner(policy):
-    role = RolePolicy(policy, 'collect', 'cpu', accelerate=True)
+    role = RolePolicy.beside(policy, 'collect', 'cpu', accelerate=True)
     before = copy.deepcopy(role.policy._model.state_dict())
     change(policy._learn_model)
     for name, tensor in role.policy._model.state_dict().items():

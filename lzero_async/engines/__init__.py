@@ -1,0 +1,1 @@
+"""Where a role's work is done: child processes and Ray actors. Knows nothing of LightZero."""
