@@ -1,6 +1,6 @@
 """One measured run, in a process of its own. Used by the benchmarks; prints one line of JSON.
 
-    python -m benchmarks.one_run stock|DEGREE ENV_STEPS FOLDER
+    python -m benchmarks.one_run stock|DEGREE|ENGINE:DEGREE ENV_STEPS FOLDER
 
 BENCH_POLICY in the environment, as JSON, changes settings of the policy: '{"switch_interval_s": 0.005}'.
 """
@@ -14,11 +14,26 @@ import time
 import lzero.entry
 import torch
 from lzero.mcts import UniZeroGameBuffer
+from lzero.worker import MuZeroSegmentCollector
 
 from lzero_async import train_unizero_segment_async
+from lzero_async.core.collector_loop import CollectorLoop
 from lzero_async.entry.cli import _load
 
 ZOO_CONFIG = pathlib.Path(__file__).parent.parent / 'zoo_configs' / 'cartpole_unizero_segment_async_config.py'
+
+
+def first_call(owner, name):
+    """When `owner.name` is first called, once it is: in a list."""
+    times, original = [], getattr(owner, name)
+
+    def timed(*args, **kwargs):
+        times.append(time.perf_counter())
+        setattr(owner, name, original)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, timed)
+    return times
 
 
 def main() -> None:
@@ -30,21 +45,25 @@ def main() -> None:
         train = lzero.entry.train_unizero_segment
     else:
         train = train_unizero_segment_async
-        config.policy.off_policy_degree = int(variant)
+        engine, _, degree = variant.rpartition(':')
+        config.policy.update(off_policy_degree=int(degree), engine=engine or 'thread')
     config.policy.update(json.loads(os.environ.get('BENCH_POLICY', '{}')))
     os.chdir(folder)
-    config.exp_name = f'run_{variant}_{os.getpid()}'
+    config.exp_name = f'run_{variant.replace(":", "_")}_{os.getpid()}'
 
     pushed = []
     push = UniZeroGameBuffer.push_game_segments
     UniZeroGameBuffer.push_game_segments = lambda self, batch: (pushed.append(len(batch[0])), push(self, batch))[1]
     with open(f'{config.exp_name}.log', 'w') as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         begin = time.perf_counter()
+        first_collect = first_call(MuZeroSegmentCollector, 'collect') if variant == 'stock' else first_call(
+            CollectorLoop, '_collect'
+        )
         policy = train([config, create], seed=0, max_env_step=env_steps)
         seconds = time.perf_counter() - begin
     steps = [int(state['step']) for state in policy._optimizer_world_model.state.values()]
     print(json.dumps({
-        'variant': variant, 'seconds': seconds, 'updates': max(steps), 'segments': sum(pushed),
+        'variant': variant, 'seconds': seconds, 'startup': first_collect[0] - begin, 'updates': max(steps), 'segments': sum(pushed),
         'torch_threads': torch.get_num_threads(),
     }))
 

@@ -151,6 +151,10 @@ class AsyncConfig:
         'Where roles overlap, search with scripted functions and compute targets with numpy: the same results in '
         'fewer steps. False: LightZero\'s own code.',
     )
+    sample_ahead: bool = _setting(
+        True, boolean,
+        'Make the learner\'s next batch while it trains on this one (off_policy_degree != 0, no use_priority).',
+    )
     switch_interval_s: Optional[float] = _setting(
         0.0005,
         optional(number(0.0, exclusive=True)),

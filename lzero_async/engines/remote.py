@@ -62,11 +62,18 @@ class RemoteRole:
         self._launched = 0
         self._ready = self._was_ready = False
         self._loss: Optional[WorkerLost] = None
-        self._worker = self._next_worker()
+        self._started: Optional[Worker] = None
+
+    def start(self) -> None:
+        """Start the worker, if there is none, and return at once."""
+        if self._started is None:
+            self._started = self._launch(self._launched)
+            self._launched += 1
 
     def await_ready(self, keep_going: KeepGoing) -> None:
         if self._ready:
             return
+        self.start()
         give_up_at = time.monotonic() + self._patience.start
         while True:
             if not keep_going():
@@ -85,8 +92,8 @@ class RemoteRole:
 
     def replace(self) -> None:
         self._worker.kill()
-        self._ready, self._loss = False, None
-        self._worker = self._next_worker()
+        self._ready, self._loss, self._started = False, None, None
+        self.start()
 
     def load_weights(self, weights: Any, policy_version: int) -> None:
         """`weights` are what `place` made of them."""
@@ -95,7 +102,8 @@ class RemoteRole:
             raise RemoteError(f'{self.name} did not load version {policy_version}: {reply.raised}')
 
     def close(self) -> None:
-        self._worker.close(CLOSING_S if self._ready and self._loss is None else 0.0)
+        if self._started is not None:
+            self._started.close(CLOSING_S if self._ready and self._loss is None else 0.0)
 
     # ---------------------------------------------------------------- calls
 
@@ -153,10 +161,10 @@ class RemoteRole:
         self._loss = loss
         raise loss
 
-    def _next_worker(self) -> Worker:
-        worker = self._launch(self._launched)
-        self._launched += 1
-        return worker
+    @property
+    def _worker(self) -> Worker:
+        assert self._started is not None
+        return self._started
 
 
 class RemoteCollector(RemoteRole):
@@ -188,6 +196,7 @@ class RemoteEvaluator(RemoteRole):
         self._best = float('-inf')
 
     def due(self, train_iter: int) -> bool:
+        self.start()  # with the first round: before that it would only slow the others' start
         return self._due(train_iter)
 
     def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:

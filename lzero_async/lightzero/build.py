@@ -24,6 +24,7 @@ from .collect import LightZeroCollector
 from .environments import collector_envs, env_seed, evaluator_envs
 from .evaluate import LightZeroEvaluator
 from .hosted import host_name
+from .lean_world_model import use_lean_training
 from .learn import LightZeroLearner
 from .policies import RolePolicy, SharedPolicy, check_device
 from .remote_roles import RemoteRoles
@@ -55,7 +56,7 @@ class Parts:
 
     def close(self) -> None:
         """Close the environments and the TensorBoard log, and let go of the host's log files."""
-        for role in (*self.collectors, self.evaluator):
+        for role in (self.learner, *self.collectors, self.evaluator):
             role.close()
         self.tb_logger.flush()
         self.tb_logger.close()
@@ -117,7 +118,11 @@ def build(
             tb_logger,
             UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
             weight_ops=None if shared_evaluator else TorchWeights(),
+            sample_ahead=settings.sample_ahead and not serial,
         )
+
+        if settings.accelerate and not serial and run.family.has_vector_targets:
+            use_lean_training(policy)
 
         def seat(field: str, shared: bool, device: str) -> Union[SharedPolicy, RolePolicy]:
             return SharedPolicy(policy) if shared else RolePolicy.beside(policy, field, device, settings.accelerate)

@@ -1,6 +1,7 @@
 """The environments of a role, made and seeded by the host."""
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from .random_streams import role_seed
 
 
 def collector_envs(cfg: Any, seed: int) -> Any:
-    env_fn, env_cfgs, _ = get_vec_env_setting(cfg.env)
+    env_fn, env_cfgs, _ = get_vec_env_setting(copy.deepcopy(cfg.env))  # it takes keys out
     envs = _managed(cfg, env_fn, env_cfgs)
     envs.seed(seed)
     return envs
@@ -19,7 +20,7 @@ def collector_envs(cfg: Any, seed: int) -> Any:
 
 def evaluator_envs(cfg: Any, seed: int) -> Any:
     """Each of their episodes begins with the same seed."""
-    env_fn, _, env_cfgs = get_vec_env_setting(cfg.env)
+    env_fn, _, env_cfgs = get_vec_env_setting(copy.deepcopy(cfg.env))  # it takes keys out
     envs = _managed(cfg, env_fn, env_cfgs)
     envs.seed(seed, dynamic_seed=False)
     return envs

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..core.protocols import KeepGoing, RoundResult
 from ..core.segments import Collected, Piece, SegmentBatch
@@ -12,6 +12,7 @@ from ..core.weights import WeightSnapshot
 from .buffer_memory import BufferMemory
 from .policies import export_learner_state
 from .replay_ages import ReplayAges, stamp_segment
+from .sample_ahead import SampleAhead
 from .training_signals import RoundSignals
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ class LightZeroLearner:
 
     def __init__(
         self, cfg: Any, policy: Any, learner: Any, buffer: Any, tb_logger: Any, account: UpdateAccount,
-        weight_ops: Optional[WeightOps],
+        weight_ops: Optional[WeightOps], sample_ahead: bool = False,
     ) -> None:
         self._cfg = cfg.policy
         self._policy = policy
@@ -35,6 +36,9 @@ class LightZeroLearner:
         self._buffer = buffer
         self._account = account
         self._weight_ops = weight_ops
+        # Priorities change with every update, and the next batch is drawn by them.
+        ahead = sample_ahead and not cfg.policy.use_priority
+        self._ahead = SampleAhead(buffer, policy, cfg.policy.batch_size) if ahead else None
         self._ages = ReplayAges(buffer)
         self._signals = RoundSignals()
         self._memory = BufferMemory(buffer, tb_logger)
@@ -90,6 +94,10 @@ class LightZeroLearner:
         weights = self._weight_ops.read(self._policy._learn_model) if self._weight_ops is not None else None
         return WeightSnapshot(self.train_iter, self._env_step, weights)
 
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+
     def state(self) -> Optional[Dict[str, Any]]:
         if self._weight_ops is None:
             return None
@@ -135,15 +143,23 @@ class LightZeroLearner:
         interval = self._reanalyze_interval(budget)
         for done in range(budget):
             if not keep_going():
+                if self._ahead is not None:
+                    self._ahead.drop()
                 return done
             if interval and done % interval == 0:
                 self._reanalyze()
-            self._update_once()
+            follows = done + 1 < budget and not (interval and (done + 1) % interval == 0)
+            self._update_once(self._next_batch(follows))
             self._account.pay(1)
         return budget
 
-    def _update_once(self) -> None:
-        train_data = self._buffer.sample(self._cfg.batch_size, self._policy)
+    def _next_batch(self, another_follows: bool) -> List[Any]:
+        if self._ahead is not None:
+            return self._ahead.take(another_follows)
+        batch: List[Any] = self._buffer.sample(self._cfg.batch_size, self._policy)
+        return batch
+
+    def _update_once(self, train_data: List[Any]) -> None:
         if self._cfg.get('use_wandb', False):
             self._policy.set_train_iter_env_step(self.train_iter, self._env_step)
         train_data.append(self.train_iter)
@@ -165,6 +181,8 @@ class LightZeroLearner:
     def _round_trained(self, updates: int) -> RoundResult:
         self._trained_rounds += 1
         self._policy.recompute_pos_emb_diff_and_clear_cache()
+        if self._ahead is not None:
+            self._ahead.round_ended()
         return self._end_round(
             RoundResult(updates, sufficient=True, signals=self._signals.take(), replayed=self._ages.of_round())
         )

@@ -68,11 +68,15 @@ class RolePolicy:
 
     def load_weights(self, weights: Any, policy_version: int) -> None:
         """Take over the weights and forget what the old ones left in the caches."""
-        model = self.policy._model
-        load_module(model, weights)
-        if not self.policy_cfg.model.world_model_cfg.rotary_emb:
-            model.world_model.precompute_pos_emb_diff_kv()
-        model.world_model.clear_caches()
+        load_module(self.policy._model, weights)
+        forget_caches(self.policy._model, self.policy_cfg)
+
+
+def forget_caches(model: Any, policy_cfg: Any) -> None:
+    """Let nothing that older weights have computed be used any more."""
+    if not policy_cfg.model.world_model_cfg.rotary_emb:
+        model.world_model.precompute_pos_emb_diff_kv()
+    model.world_model.clear_caches()
 
 
 def _moved(model: torch.nn.Module, device: str) -> torch.nn.Module:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Optional
 
 import numpy as np
 
@@ -26,6 +26,12 @@ def role_seed(seed: int, role: str) -> int:
 
 def role_stream(seed: int, role: str) -> np.random.RandomState:
     return np.random.RandomState(role_seed(seed, role))
+
+
+def current() -> Optional[np.random.RandomState]:
+    """The stream of the calling thread, if it has one."""
+    stream: Optional[np.random.RandomState] = getattr(_calling_thread, 'stream', None)
+    return stream
 
 
 @contextlib.contextmanager
@@ -70,7 +76,7 @@ def _install() -> None:
 def _by_thread(name: str, original: Any) -> Any:
     @functools.wraps(original)
     def draw(*args: Any, **kwargs: Any) -> Any:
-        stream = getattr(_calling_thread, 'stream', None)
+        stream = current()
         return original(*args, **kwargs) if stream is None else getattr(stream, name)(*args, **kwargs)
 
     return draw

@@ -18,7 +18,10 @@ from .run_config import RunConfig
 
 
 class RemoteRoles:
-    """`launch` starts their workers and returns at once. Roles whose engine is `thread` are not here."""
+    """`launch` starts the collectors and returns at once; the evaluator starts with the first round.
+
+    Roles whose engine is `thread` are not here.
+    """
 
     def __init__(
         self, run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], engines: Engines,
@@ -44,6 +47,7 @@ class RemoteRoles:
             self.collectors.append(
                 RemoteCollector(name, self._launcher(name, collector_class), engine.place, patience, self._draw)
             )
+            self.collectors[-1].start()
         engine = self._engines.of('evaluator')
         if engine is not None:
             self.evaluator = RemoteEvaluator(

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from lzero.mcts import UniZeroGameBuffer
 from lzero.mcts.utils import prepare_observation
-from lzero.policy import concat_output_value, inverse_scalar_transform, to_detach_cpu_numpy
+from lzero.policy import inverse_scalar_transform
+
+from .lean_world_model import batch_values, first_positions
 
 
 class VectorTargetsBuffer(UniZeroGameBuffer):  # type: ignore[misc]
@@ -69,19 +71,16 @@ class VectorTargetsBuffer(UniZeroGameBuffer):  # type: ignore[misc]
 
     def _bootstrap_values(self, value_obs: Any, model: Any, batch_action: Any, batch_timestep: Any) -> np.ndarray:
         with torch.no_grad():
-            observations = torch.from_numpy(prepare_observation(value_obs, self._cfg.model.model_type))
-            output = model.initial_inference(
-                observations.to(self._cfg.device), batch_action, start_pos=batch_timestep
+            device, scale = self._cfg.device, self._cfg.model.support_scale
+            values = batch_values(
+                model.world_model,
+                torch.from_numpy(prepare_observation(value_obs, self._cfg.model.model_type)).to(device),
+                torch.from_numpy(batch_action).to(device),
+                torch.tensor(first_positions(batch_timestep), device=device),
+                inverse=lambda logits: inverse_scalar_transform(logits, scale),
             )
-            output.latent_state, output.value, output.policy_logits = to_detach_cpu_numpy(
-                [
-                    output.latent_state,
-                    inverse_scalar_transform(output.value, self._cfg.model.support_scale),
-                    output.policy_logits,
-                ]
-            )
-        values: np.ndarray = concat_output_value([output]).reshape(-1)
-        return values
+        numbers: np.ndarray = values.cpu().numpy().reshape(-1)
+        return numbers
 
     def _compute_target_policy_non_reanalyzed(self, policy_non_re_context: Any, policy_shape: Any) -> Any:
         if policy_non_re_context is None or self._cfg.action_type != 'fixed_action_space':
