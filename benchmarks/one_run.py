@@ -63,8 +63,8 @@ def main() -> None:
         seconds = time.perf_counter() - begin
     steps = [int(state['step']) for state in policy._optimizer_world_model.state.values()]
     print(json.dumps({
-        'variant': variant, 'seconds': seconds, 'startup': first_collect[0] - begin, 'updates': max(steps), 'segments': sum(pushed),
-        'torch_threads': torch.get_num_threads(),
+        'variant': variant, 'seconds': seconds, 'startup': first_collect[0] - begin, 'updates': max(steps),
+        'segments': sum(pushed), 'torch_threads': torch.get_num_threads(),
     }))
 
 

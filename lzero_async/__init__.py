@@ -1,7 +1,7 @@
 """lzero-async: LightZero, trained asynchronously.
 
-Importing this package imports neither torch nor LightZero; they come with the first run, and torch with the first use
-of a synchronizer.
+Importing this package imports neither torch nor LightZero nor Ray; they come with the first run, and torch with the
+first use of a synchronizer.
 """
 from typing import Any
 
@@ -16,6 +16,7 @@ _NEED_TORCH = ('ParameterSynchronizer', 'UnifiedParameterSynchronizer', 'AsyncPa
 
 __all__ = [
     *_NEED_TORCH,
+    'ParameterSyncManager',
     'AsyncConfig',
     'AsyncTrainingCoordinator',
     'ConfigError',
@@ -33,4 +34,11 @@ def __getattr__(name: str) -> Any:
         from . import torch_weights
 
         return getattr(torch_weights, name)
+    if name == 'ParameterSyncManager':
+        from .engines.installed import check_ray
+
+        check_ray(name)
+        from .engines.param_sync_manager import ParameterSyncManager
+
+        return ParameterSyncManager
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, Protocol, runtime_checkable
+from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ class TorchWeights:
             tensor = next(iter(target.state_dict().values()), None)
             return str(tensor.device) if tensor is not None else 'cpu'
         device: Any = getattr(target, 'device', 'cpu')
-        return device if isinstance(device, WeightPlace) else str(device)
+        return cast(Hashable, device) if isinstance(device, WeightPlace) else str(device)
 
     def copy_to(self, weights: Any, device: Hashable) -> Any:
         if isinstance(device, WeightPlace):

@@ -1,7 +1,6 @@
 """The engines of a run: which, and how they are opened and closed."""
 from __future__ import annotations
 
-import importlib.util
 import logging
 from dataclasses import replace
 from typing import Any, Dict, Optional, Protocol
@@ -9,13 +8,12 @@ from typing import Any, Dict, Optional, Protocol
 from ..core.config import AsyncConfig
 from ..core.cores import available_cores
 from ..core.engine_choice import AUTO, PROCESS, RAY, THREAD, EngineChoice, pick_engine
-from ..core.errors import ConfigError
 from .contention import gil_contention
+from .installed import check_ray
 from .worker import MakeRole, Worker
 
 logger = logging.getLogger(__name__)
 
-RAY_INSTALL = "pip install 'lzero-async[ray]'"
 ROLES = ('collector', 'evaluator')
 
 
@@ -48,8 +46,8 @@ def choose_engines(settings: AsyncConfig) -> AsyncConfig:
 
 
 def check_installed(settings: AsyncConfig) -> None:
-    if RAY in (settings.engine_of(role) for role in ROLES) and importlib.util.find_spec('ray') is None:
-        raise ConfigError(f"engine 'ray' needs Ray, which is not installed: {RAY_INSTALL}")
+    if RAY in (settings.engine_of(role) for role in ROLES):
+        check_ray("engine 'ray'")
 
 
 class Engines:

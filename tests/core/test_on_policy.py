@@ -556,7 +556,7 @@ def test_a_collect_goes_on_until_the_batch_is_full():
     collector, rounds = FakeCollector(steps=10), OnPolicyRounds(35)
     collected = collect_round(collector, rounds)
     assert [piece.segments for piece in collected.pieces] == [1, 2, 3, 4]
-    assert collected.env_step == 40
+    assert collected.env_steps == 40
     assert rounds.should_sync_update()
 
 

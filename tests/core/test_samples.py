@@ -13,11 +13,12 @@ NOTHING_YET = dict(
     total_generated_samples=0, processed_samples=0, dropped_stale_samples=0, dropped_samples=0, generation_errors=0,
     generation_timeouts=0, avg_sample_age=0.0, max_sample_age=0.0, mean_staleness=0.0, max_staleness=0,
     stale_samples_ratio=0.0,
+    time_to_first_batch=None,
 )
 
 
 def account_of(*calls):
-    account = SampleAccount()
+    account = SampleAccount(begun=10.0, clock=lambda: 13.0)
     for name, *arguments in calls:
         getattr(account, name)(*arguments)
     return account
@@ -39,7 +40,7 @@ def test_nothing_yet():
 
 
 @pytest.mark.parametrize('call, changed', [
-    (('generated', 7), dict(total_generated_samples=7)),
+    (('generated', 7), dict(total_generated_samples=7, time_to_first_batch=3.0)),
     (('generation_failed',), dict(generation_errors=1)),
     (('generation_overdue',), dict(generation_timeouts=1)),
     (('dropped', 7), dict(dropped_stale_samples=7, dropped_samples=7)),
@@ -124,7 +125,7 @@ def test_samples_that_were_dropped_do_not_count_in_the_averages():
 ])
 def test_calls_of_several_threads_add_up(restless_in, call, name, total):
     restless_in(samples)
-    account = SampleAccount()
+    account = SampleAccount(begun=10.0, clock=lambda: 13.0)
     method, *arguments = call
 
     def hammer(_):
@@ -137,7 +138,7 @@ def test_calls_of_several_threads_add_up(restless_in, call, name, total):
 
 def test_nothing_is_lost_between_threads(restless_in):
     restless_in(samples)
-    account = SampleAccount()
+    account = SampleAccount(begun=10.0, clock=lambda: 13.0)
 
     def hammer(_):
         for turn in range(40):
@@ -168,7 +169,7 @@ def test_nothing_is_lost_between_threads(restless_in):
 
 def test_whoever_reads_sees_all_of_a_call_or_nothing_of_it(restless_in):
     restless_in(samples)
-    account = SampleAccount()
+    account = SampleAccount(begun=10.0, clock=lambda: 13.0)
 
     def write():
         for _ in range(200):
