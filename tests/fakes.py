@@ -161,8 +161,45 @@ class WatchedCondition(threading.Condition):
         await_event(waiting)
 
 
+class WatchedLines:
+    """Knows which threads wait in the lines of a coordinator."""
+
+    def __init__(self, coordinator):
+        self._lock = coordinator._lock
+        self._waiting = collections.defaultdict(threading.Event)
+        for line in coordinator._lines.values():
+            line._new_turn = lambda: WatchedTurn(self._lock, self._waiting)
+
+    def await_blocked(self, name):
+        """Return once the thread of that name is blocked in one of the lines."""
+        with self._lock:
+            waiting = self._waiting[name]
+        await_event(waiting)
+
+
+class WatchedTurn(threading.Condition):
+    """The turn of one thread, which is marked as long as it is blocked."""
+
+    def __init__(self, lock, waiting):
+        super().__init__(lock)
+        self._marked = waiting[threading.current_thread().name]
+
+    def wait(self, timeout=None):
+        self._marked.set()
+        try:
+            return super().wait(timeout)
+        finally:
+            self._marked.clear()
+
+    def notify(self, n=1):
+        self._marked.clear()
+        super().notify(n)
+
+
 def watch(owner):
-    """Replace the condition of a coordinator or a queue, before any thread uses it, by one that can be watched."""
+    """Replace what threads wait on in a coordinator or a queue, before any uses it, by what can be watched."""
+    if hasattr(owner, '_lines'):
+        return WatchedLines(owner)
     owner._changed = WatchedCondition()
     return owner._changed
 

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from .activity import KINDS, Activity, ActivityClock
 from .autotune import DegreeChange, DegreeController
@@ -17,6 +17,7 @@ from .counts import RoundCounts
 from .errors import BoundBroken, GateTimeout, Stopped
 from .statistics import Statistics
 from .strain import TrainingSignals
+from .waiting_line import WaitingLine
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +59,9 @@ class AsyncTrainingCoordinator:
         self._clock = clock
         self._background = Background('lzero-async-evaluator')
 
-        # Guards all that follows. Both gates wait on it: the progress of one role opens the gate of the other.
-        self._changed = threading.Condition(threading.Lock())
+        # Guards all that follows. At each gate there is a line: the progress of one role opens the gate of the other.
+        self._lock = threading.Lock()
+        self._lines = {kind: WaitingLine(self._lock) for kind in KINDS}
         self._controller: Optional[DegreeController] = None
         if degree == AUTO_DEGREE:
             start = auto_degree(buffer_size, batch_size)
@@ -68,7 +70,6 @@ class AsyncTrainingCoordinator:
         self._degree: int = degree
         self._signals: Optional[TrainingSignals] = None
         self._counts = RoundCounts()
-        self._waiting: Dict[str, List[object]] = {kind: [] for kind in KINDS}
         self._activity = ActivityClock(clock)
         self._stop_requested = False
         self._closed = False
@@ -77,18 +78,18 @@ class AsyncTrainingCoordinator:
 
     def can_collect(self) -> bool:
         """Whether a collect could start now."""
-        with self._changed:
+        with self._lock:
             return self._may_collect()
 
     def can_train(self) -> bool:
         """Whether a round could be trained now."""
-        with self._changed:
+        with self._lock:
             return self._may_train()
 
     @property
     def off_policy_degree(self) -> int:
         """The degree in force; never -1. A lowered one comes into force as outstanding rounds are trained."""
-        with self._changed:
+        with self._lock:
             return self._degree_in_force()
 
     @property
@@ -106,12 +107,12 @@ class AsyncTrainingCoordinator:
 
     @property
     def collect_train_lag(self) -> int:
-        with self._changed:
+        with self._lock:
             return self._counts.lag
 
     @property
     def train_count(self) -> int:
-        with self._changed:
+        with self._lock:
             return self._counts.finished['train']
 
     # ---------------------------------------------------------------- the work
@@ -153,20 +154,20 @@ class AsyncTrainingCoordinator:
 
     def drop_round(self) -> None:
         """A collected round will not be trained: it no longer counts towards the lag."""
-        with self._changed:
+        with self._lock:
             self._counts.dropped += 1
-            self._changed.notify_all()
+            self._wake()
 
     def report_signals(self, signals: TrainingSignals) -> None:
         """What the learner says of the round it is training; heard by the degree that tunes itself."""
-        with self._changed:
+        with self._lock:
             self._signals = signals
 
     # ---------------------------------------------------------------- the counts
 
     def get_statistics(self) -> Statistics:
         """A consistent, read-only copy of all counts and times (seconds)."""
-        with self._changed:
+        with self._lock:
             return Statistics({
                 **self._counts.numbers(),
                 'mode': 'synchronous' if self._degree == 0 else 'asynchronous',
@@ -176,29 +177,29 @@ class AsyncTrainingCoordinator:
 
     def activity(self) -> Activity:
         """Who was busy for how long, since the coordinator was made or its counters were reset."""
-        with self._changed:
+        with self._lock:
             return self._activity.read()
 
     def reset_counters(self) -> None:
         """Set all counts and times to zero. Work in flight goes on, and is counted when it finishes."""
-        with self._changed:
+        with self._lock:
             self._counts.reset()
             self._activity.reset()
-            self._changed.notify_all()
+            self._wake()
 
     # ---------------------------------------------------------------- the end
 
     def request_stop(self) -> None:
         """Let no further collect start. Owed rounds may still be trained."""
-        with self._changed:
+        with self._lock:
             self._stop_requested = True
-            self._changed.notify_all()
+            self._wake()
 
     def close(self, wait: bool = True) -> None:
         """Let nothing start any more and wake all who wait; with `wait`, wait for a running evaluation to end."""
-        with self._changed:
+        with self._lock:
             self._stop_requested = self._closed = True
-            self._changed.notify_all()
+            self._wake()
         self._background.close(wait)
 
     def __enter__(self) -> 'AsyncTrainingCoordinator':
@@ -227,8 +228,8 @@ class AsyncTrainingCoordinator:
 
     def _run(self, kind: str, allowed: Callable[[], bool], fn: Callable[[], T], timeout: Optional[float]) -> T:
         asked = self._clock()
-        with self._changed:
-            opened = self._wait_in_line(kind, allowed, timeout)
+        with self._lock:
+            opened = self._lines[kind].wait(allowed, lambda: self._stopped(kind), timeout)
             if self._stopped(kind):
                 raise Stopped(f'no further {kind} may start: the run is stopping')
             if not opened:
@@ -249,29 +250,24 @@ class AsyncTrainingCoordinator:
             finished = True
             return result
         finally:
-            with self._changed:
+            with self._lock:
                 self._counts.end(kind)
                 self._activity.stop(kind)
                 if finished:
                     seconds = self._clock() - begun
                     self._counts.finish(kind, seconds)
                     change = self._tune(kind, seconds)
-                self._changed.notify_all()
+                self._wake()
             if change is not None:
                 logger.info('off_policy_degree is %d from now on: %s', change.degree, change.reason)
 
-    def _wait_in_line(self, kind: str, allowed: Callable[[], bool], timeout: Optional[float]) -> bool:
-        """Who has waited longest goes first, so that no collector starves while others come back again and again."""
-        line, ticket = self._waiting[kind], object()
-        line.append(ticket)
-        try:
-            return self._changed.wait_for(
-                lambda: self._stopped(kind) or (line[0] is ticket and allowed()), timeout
-            )
-        finally:
-            line.remove(ticket)
-            if line:
-                self._changed.notify_all()
+    def _wake(self) -> None:
+        """Something has changed that may open a gate."""
+        for line in self._lines.values():
+            if self._stop_requested:
+                line.wake_all()
+            else:
+                line.wake_first()
 
     def _check_lag(self, kind: str) -> None:
         """The gate has let this through; still, a bound that is guaranteed is checked."""

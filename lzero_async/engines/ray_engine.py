@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from typing import Any, Dict, Optional
 
 import ray
@@ -17,6 +18,8 @@ from .ray_actor import RoleActor
 from .worker import Call, MakeRole, Reply
 
 logger = logging.getLogger(__name__)
+
+ASK_INTERVAL_S = 1.0
 
 
 class RayEngine:
@@ -58,6 +61,7 @@ class RayWorker:
         self._actor = RoleActor.options(**options).remote()
         self._pending: Optional[Any] = self._actor.make.remote(make_role)
         self._beats = 0
+        self._asked_at = 0.0
         self._beat: Optional[Any] = None
 
     def send(self, call: Call) -> None:
@@ -80,11 +84,12 @@ class RayWorker:
         return reply
 
     def beats(self) -> int:
-        """The last that is known; asks for the next, and does not wait for it."""
+        """The last that is known; asks for the next now and then, and does not wait for it."""
         with contextlib.suppress(RayError):  # `poll` says it
-            if self._beat is None:
+            if self._beat is None and time.monotonic() - self._asked_at > ASK_INTERVAL_S:
+                self._asked_at = time.monotonic()
                 self._beat = self._actor.beats.remote()
-            elif ray.wait([self._beat], timeout=0)[0]:
+            elif self._beat is not None and ray.wait([self._beat], timeout=0)[0]:
                 self._beats, self._beat = ray.get(self._beat), None
         return self._beats
 

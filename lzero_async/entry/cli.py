@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 from ..core.config import AsyncConfig
+from ..core.engine_choice import ENGINES
 from ..core.errors import ConfigError, RoleFailed
 from ..version import __version__
 from .evaluate import evaluate_checkpoint
@@ -47,6 +48,9 @@ def run_config(main_config: Any, create_config: Any, max_env_step: int, argv: Op
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--off-policy-degree', type=int, help='0 serial, N bounded lag, -1 tunes itself')
+    parser.add_argument('--engine', choices=ENGINES, help='where collector and evaluator work')
+    parser.add_argument('--num-collectors', type=int, help='collectors, each with its own environments')
+    parser.add_argument('--ray-address', help='the Ray cluster to join (engine ray)')
     parser.add_argument('--async-eval', dest='enable_async_eval', action='store_true', default=None)
     parser.add_argument('--no-async-eval', dest='enable_async_eval', action='store_false')
     parser.add_argument('--eval-freq', type=int, help='updates between two evaluations')
@@ -61,7 +65,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(main_config: Any, create_config: Any, options: argparse.Namespace) -> int:
-    for name in ('off_policy_degree', 'enable_async_eval', 'eval_freq', 'sync_batch_size'):
+    for name in (
+        'off_policy_degree', 'engine', 'num_collectors', 'ray_address', 'enable_async_eval', 'eval_freq',
+        'sync_batch_size',
+    ):
         if getattr(options, name) is not None:
             main_config.policy[name] = getattr(options, name)
     if options.exp_name is not None:
