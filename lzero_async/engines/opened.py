@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any, Dict, Optional, Protocol
+from typing import Any, Callable, Dict, Optional, Protocol
 
 from ..core.config import AsyncConfig
 from ..core.cores import available_cores
@@ -32,14 +32,16 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def choose_engines(settings: AsyncConfig) -> AsyncConfig:
-    """The settings with every `auto` replaced by what it stands for here, which is logged."""
+def choose_engines(settings: AsyncConfig, tell: Callable[[str], None] = lambda line: None) -> AsyncConfig:
+    """The settings with every `auto` replaced by what it stands for here, which is logged and told, with the reason."""
     if AUTO not in (settings.engine, settings.collector_engine, settings.evaluator_engine):
         return settings
     choice: EngineChoice = pick_engine(
         available_cores(), settings.off_policy_degree == 0, settings.ray_address is not None, gil_contention
     )
-    logger.info("engine 'auto' is %r: %s", choice.engine, choice.reason)
+    line = f"engine 'auto' is {choice.engine!r}: {choice.reason}"
+    logger.info(line)
+    tell(line)
     asked = ('engine', 'collector_engine', 'evaluator_engine')
     chosen: Dict[str, Any] = {name: choice.engine for name in asked if getattr(settings, name) == AUTO}
     return replace(settings, **chosen)

@@ -111,7 +111,7 @@ def _run_async(
 
     added.check()
     build.check_devices(run.settings)
-    settings = choose_engines(run.settings)
+    settings = choose_engines(run.settings, lambda line: _tell(terminal, line))
     run = replace(run, settings=settings)
     check_installed(settings)
     cfg = compile_run(run)
@@ -163,6 +163,10 @@ def _run_async(
             parts.finish()
             monitor.ended(outcome.ended_by)
     return TrainingResult(parts.policy, outcome.ended_by, cfg.exp_name)
+
+
+def _tell(terminal: Any, line: str) -> None:
+    print(line, file=terminal, flush=True)
 
 
 def _role_context(run: Any, cfg: Any) -> Any:

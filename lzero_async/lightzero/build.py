@@ -5,6 +5,7 @@ import contextlib
 import copy
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Optional, Tuple, Type, Union
 
@@ -18,7 +19,7 @@ from ..core.config import AsyncConfig
 from ..core.doorbell import ctrl_c_blocked
 from ..core.updates import UpdateAccount
 from ..engines.opened import Engines
-from ..engines.remote import RemoteCollector
+from ..engines.remote import RemoteCollector, RemoteRole
 from ..torch_weights import TorchWeights
 from .collect import LightZeroCollector
 from .environments import collector_envs, env_seed, evaluator_envs
@@ -56,8 +57,14 @@ class Parts:
 
     def close(self) -> None:
         """Close the environments and the TensorBoard log, and let go of the host's log files."""
-        for role in (self.learner, *self.collectors, self.evaluator):
-            role.close()
+        roles = (self.learner, *self.collectors, self.evaluator)
+        remote = [role for role in roles if isinstance(role, RemoteRole)]
+        if remote:
+            with ThreadPoolExecutor(max_workers=len(remote)) as pool:  # each may take its time
+                list(pool.map(lambda role: role.close(), remote))
+        for role in roles:
+            if role not in remote:
+                role.close()
         self.tb_logger.flush()
         self.tb_logger.close()
         _let_go_of_host_logs()

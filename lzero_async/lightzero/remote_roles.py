@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Type
 import torch
 
 from ..core.cores import core_plan
-from ..engines.opened import Engines
+from ..engines.opened import Engine, Engines
 from ..engines.remote import Patience, RemoteCollector, RemoteEvaluator
 from ..engines.worker import Worker
 from .checkpoint import save_checkpoint
@@ -41,17 +41,16 @@ class RemoteRoles:
         settings, exp_name = self._run.settings, self._cfg.exp_name
         patience = Patience(settings.worker_start_timeout, settings.generation_timeout, settings.sync_timeout)
         engine = self._engines.of('collector')
-        for index in range(settings.num_collectors if engine is not None else 0):
-            assert engine is not None
-            name = f'collector-{index}'
-            self.collectors.append(
-                RemoteCollector(name, self._launcher(name, collector_class), engine.place, patience, self._draw)
-            )
-            self.collectors[-1].start()
+        if engine is not None:
+            for index in range(settings.num_collectors):
+                name = f'collector-{index}'
+                launcher = self._launcher(engine, name, collector_class)
+                self.collectors.append(RemoteCollector(name, launcher, engine.place, patience, self._draw))
+                self.collectors[-1].start()
         engine = self._engines.of('evaluator')
         if engine is not None:
             self.evaluator = RemoteEvaluator(
-                'evaluator', self._launcher('evaluator', None), engine.place, patience, self._draw,
+                'evaluator', self._launcher(engine, 'evaluator', None), engine.place, patience, self._draw,
                 due=EvaluationInterval(self._cfg.policy.eval_freq).due,
                 save_best=lambda state: _save_best(state, exp_name),
             )
@@ -61,10 +60,10 @@ class RemoteRoles:
             if role is not None:
                 role.close()
 
-    def _launcher(self, name: str, collector_class: Optional[Type[LightZeroCollector]]) -> Callable[[int], Worker]:
+    def _launcher(
+        self, engine: Engine, name: str, collector_class: Optional[Type[LightZeroCollector]]
+    ) -> Callable[[int], Worker]:
         settings, kind = self._run.settings, name.split('-')[0]
-        engine = self._engines.of(kind)
-        assert engine is not None
         plan = core_plan(settings.num_collectors)
         threads = settings.collector_threads or plan.collector_threads
         if kind == 'evaluator':

@@ -5,7 +5,8 @@ from typing import Any, Mapping
 
 COMPONENTS = {
     'trainer': ('global_steps', 'processed_samples', 'current_param_version', 'param_sync_count'),
-    'rollouter': ('total_generated_samples', 'dropped_stale_samples', 'generation_errors', 'param_sync_requests'),
+    'rollouter': ('total_generated_samples', 'dropped_stale_samples', 'generation_errors', 'param_sync_requests',
+                  'worker_restarts', 'time_to_first_batch'),
     'freshness': ('avg_sample_age', 'max_sample_age', 'stale_samples_ratio', 'mean_staleness', 'max_staleness'),
     'queue': ('queue_size', 'total_produced', 'total_consumed', 'dropped_samples', 'queue_memory_bytes'),
     'synchronizer': ('sync_count', 'sync_failures', 'non_finite_weights'),

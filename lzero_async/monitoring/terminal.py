@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, Optional, TextIO
+from typing import Dict, Iterator, Optional, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -96,6 +96,7 @@ def final_table(report: RunReport) -> Table:
         'TensorBoard and logs': f'{report.exp_name}/log',
         'summary': f'{report.exp_name}/async_summary.json',
     }
+    rows.update(_workers(report))
     if report.error:
         rows['error'] = report.error
     for name, value in rows.items():
@@ -109,6 +110,21 @@ def _on_policy(report: RunReport) -> str:
     if 'sync_batch_size' not in numbers:
         return ''
     return f', on-policy round {numbers["samples_collected_this_round"]}/{numbers["sync_batch_size"]} samples'
+
+
+def _workers(report: RunReport) -> Dict[str, str]:
+    numbers = report.statistics
+    rows: Dict[str, str] = {}
+    if 'collector_engine' in numbers:
+        rows['engine'] = (
+            f'{numbers["collector_engine"]}, {numbers["num_collectors"]} collector(s); evaluator: '
+            f'{numbers["evaluator_engine"]}'
+        )
+    if numbers.get('time_to_first_batch') is not None:
+        rows['first batch'] = f'{numbers["time_to_first_batch"]:.1f} s after the call'
+    if numbers.get('worker_restarts'):
+        rows['workers replaced'] = str(numbers['worker_restarts'])
+    return rows
 
 
 def _samples(report: RunReport) -> str:
