@@ -18,6 +18,7 @@ setup(
     package_data={'lzero_async': ['py.typed']},
     install_requires=[
         'DI-engine>=0.5.3',
+        'cloudpickle',
         'easydict',
         'lightzero==0.2.0',
         'numpy<2',

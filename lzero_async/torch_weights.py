@@ -57,6 +57,9 @@ class TorchWeights:
     def first_non_finite(self, weights: Any) -> Optional[str]:
         return next((name for name, leaf in leaves('', weights) if not _is_finite(leaf)), None)
 
+    def key_of(self, target: Any) -> Hashable:
+        return id(target)
+
     def device_of(self, target: Any) -> Hashable:
         if isinstance(target, torch.nn.Module):
             tensor = next(iter(target.state_dict().values()), None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Dict, Optional
 
 from .channels import Channels
-from .errors import GateTimeout, QueueClosed, Stopped, WeightsTooStale, WorkerLost
+from .errors import QueueClosed, Stopped, WeightsTooStale, WorkerLost
 from .outstanding import Outlook
 from .protocols import Collector, Replaceable
 from .segments import Collected, SegmentBatch, Stamp
@@ -87,9 +87,10 @@ class CollectorLoop:
             self._keep_interval()
             try:
                 self._await_worker()
-                return self._channels.coordinator.run_collect(self._collect, self._channels.settings.generation_timeout)
-            except GateTimeout as waited:
-                logger.warning('%s: %s', self.name, waited)
+                return self._channels.coordinator.run_collect(
+                    self._collect, self._channels.settings.generation_timeout,
+                    overdue=lambda waited: logger.warning('%s: %s', self.name, waited),
+                )
             except _Superseded:
                 continue
             except _Paused as paused:

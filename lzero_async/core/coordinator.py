@@ -117,12 +117,16 @@ class AsyncTrainingCoordinator:
 
     # ---------------------------------------------------------------- the work
 
-    def run_collect(self, fn: Callable[[], T], timeout: Optional[float] = None) -> T:
+    def run_collect(
+        self, fn: Callable[[], T], timeout: Optional[float] = None,
+        overdue: Optional[Callable[[GateTimeout], None]] = None,
+    ) -> T:
         """Wait until collecting is allowed, run `fn`, count a collected round, return what `fn` returned.
 
-        Raises `Stopped` once a stop was requested, and `GateTimeout` after `timeout` seconds at the gate.
+        Raises `Stopped` once a stop was requested, and `GateTimeout` after `timeout` seconds at the gate; or tells it
+        to `overdue` every `timeout` seconds, and keeps its place in the line.
         """
-        return self._run('collect', self._may_collect, fn, timeout)
+        return self._run('collect', self._may_collect, fn, timeout, overdue)
 
     def run_train(self, fn: Callable[[], T], timeout: Optional[float] = None) -> T:
         """Wait until training is allowed, run `fn`, count a trained round, return what `fn` returned.
@@ -226,19 +230,19 @@ class AsyncTrainingCoordinator:
     def _stopped(self, kind: str) -> bool:
         return self._closed or (kind == 'collect' and self._stop_requested)
 
-    def _run(self, kind: str, allowed: Callable[[], bool], fn: Callable[[], T], timeout: Optional[float]) -> T:
+    def _run(
+        self, kind: str, allowed: Callable[[], bool], fn: Callable[[], T], timeout: Optional[float],
+        overdue: Optional[Callable[[GateTimeout], None]] = None,
+    ) -> T:
         asked = self._clock()
         with self._lock:
-            opened = self._lines[kind].wait(allowed, lambda: self._stopped(kind), timeout)
+            opened = self._lines[kind].wait(
+                allowed, lambda: self._stopped(kind), timeout, lambda: self._tell_overdue(kind, timeout, overdue)
+            )
             if self._stopped(kind):
                 raise Stopped(f'no further {kind} may start: the run is stopping')
             if not opened:
-                raise GateTimeout(
-                    f'{kind} waited {timeout} s for {"training" if kind == "collect" else "collecting"}: '
-                    f'collect_count={self._counts.finished["collect"]}, train_count={self._counts.finished["train"]}, '
-                    f'collects in flight={self._counts.in_flight["collect"]}, off_policy_degree={self._degree}, '
-                    f'max_train_ahead={self._max_train_ahead}'
-                )
+                raise self._gate_timeout(kind, timeout)
             self._check_lag(kind)
             begun = self._clock()
             self._counts.begin(kind, waited=begun - asked)
@@ -260,6 +264,24 @@ class AsyncTrainingCoordinator:
                 self._wake()
             if change is not None:
                 logger.info('off_policy_degree is %d from now on: %s', change.degree, change.reason)
+
+    def _gate_timeout(self, kind: str, timeout: Optional[float]) -> GateTimeout:
+        other = 'training' if kind == 'collect' else 'collecting'
+        limits = f'off_policy_degree={self._degree}, max_train_ahead={self._max_train_ahead}'
+        return GateTimeout(f'{kind} waited {timeout} s for {other}: {self._counts}, {limits}')
+
+    def _tell_overdue(
+        self, kind: str, timeout: Optional[float], overdue: Optional[Callable[[GateTimeout], None]]
+    ) -> bool:
+        if overdue is None:
+            return False
+        waited = self._gate_timeout(kind, timeout)
+        self._lock.release()  # who is told may take locks of its own
+        try:
+            overdue(waited)
+        finally:
+            self._lock.acquire()
+        return True
 
     def _wake(self) -> None:
         """Something has changed that may open a gate."""

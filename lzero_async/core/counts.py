@@ -50,6 +50,12 @@ class RoundCounts:
         self._work_time[kind] += seconds
         self.max_lag = max(self.max_lag, self.lag)
 
+    def __str__(self) -> str:
+        return (
+            f'collect_count={self.finished["collect"]}, train_count={self.finished["train"]}, '
+            f'collects in flight={self.in_flight["collect"]}'
+        )
+
     def numbers(self) -> Dict[str, Any]:
         numbers: Dict[str, Any] = {
             'collect_count': self.finished['collect'],

@@ -58,7 +58,7 @@ class ParameterSynchronizer:
         self._group: Optional[Tuple[List[Any], List[Any]]] = None
         self._places: Dict[Hashable, Place] = {}
         self._staged: Optional[WeightSnapshot] = None
-        self._targets: Dict[int, WeightTarget] = {}
+        self._targets: Dict[Hashable, WeightTarget] = {}
         self._counts = dict.fromkeys(('sync_count', 'sync_failures', 'param_sync_requests', 'refused_reads'), 0)
         self._last_sync_time = 0.0
         check_workers('trainer_actor', self._actors, check_source)
@@ -82,9 +82,10 @@ class ParameterSynchronizer:
         check_target(name, receiver)
         with self._lock:
             self._refuse_if_closing()
-            if id(receiver) not in self._targets:
-                self._targets[id(receiver)] = WeightTarget(name, receiver, self._load, self._rules, self._closing)
-            return self._targets[id(receiver)]
+            key = self._ops.key_of(receiver)
+            if key not in self._targets:
+                self._targets[key] = WeightTarget(name, receiver, self._load, self._rules, self._closing)
+            return self._targets[key]
 
     def pull(self, target: WeightTarget) -> WeightSnapshot:
         """Bring `target` to the newest version. Returns what it holds then, which is older if that failed."""

@@ -17,17 +17,27 @@ class WaitingLine:
         self._lock = lock
         self._waiting: Deque[threading.Condition] = deque()
 
-    def wait(self, may_go: Callable[[], bool], gives_up: Callable[[], bool], timeout: Optional[float]) -> bool:
-        """Wait until it is this thread's turn and it may go, or until it gives up. False after `timeout` seconds."""
+    def wait(
+        self, may_go: Callable[[], bool], gives_up: Callable[[], bool], timeout: Optional[float],
+        overdue: Callable[[], bool],
+    ) -> bool:
+        """Wait until it is this thread's turn and it may go, or until it gives up.
+
+        After `timeout` seconds `overdue` says whether to wait as long again, in the same place. False if not.
+        """
         turn = self._new_turn()
         self._waiting.append(turn)
         give_up_at = None if timeout is None else time.monotonic() + timeout
         try:
             while not (gives_up() or (self._waiting[0] is turn and may_go())):
                 left = None if give_up_at is None else give_up_at - time.monotonic()
-                if left is not None and left <= 0:
+                if left is None or left > 0:
+                    turn.wait(left)
+                elif not overdue():
                     return False
-                turn.wait(left)
+                else:
+                    assert timeout is not None
+                    give_up_at = time.monotonic() + timeout
             return True
         finally:
             self._waiting.remove(turn)

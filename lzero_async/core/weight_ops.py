@@ -30,6 +30,9 @@ class WeightOps(Protocol):
     def first_non_finite(self, weights: Any) -> Optional[str]:
         """The name of a weight that is not finite, if there is one."""
 
+    def key_of(self, target: Any) -> Hashable:
+        """The same for the same target, however often it is given."""
+
     def device_of(self, target: Any) -> Hashable: ...
 
     def copy_to(self, weights: Any, device: Hashable) -> Any:
@@ -55,6 +58,9 @@ class PlainWeights:
 
     def first_non_finite(self, weights: Any) -> Optional[str]:
         return next((name for name, value in leaves('', weights) if not _is_finite(value)), None)
+
+    def key_of(self, target: Any) -> Hashable:
+        return id(target)
 
     def device_of(self, target: Any) -> Hashable:
         return 'cpu'

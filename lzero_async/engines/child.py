@@ -5,6 +5,7 @@ import contextlib
 import faulthandler
 import multiprocessing.reduction
 import os
+import pickle
 import signal
 import sys
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 
 from . import wire
 from .lifeline import die_with_parent
-from .worker import Call, MakeRole, Raised, Reply, Role, answer
+from .worker import Call, Raised, Reply, Role, answer
 
 BEAT, LEAVE = 0, 1
 """Places on the board that parent and child share: counted up by the child, set by the parent."""
@@ -29,14 +30,14 @@ class Loading:
     policy_version: int
 
 
-def serve(connection: 'Connection[Any, Any]', board: Any, make_role: MakeRole, log_path: str, parent: int) -> None:
-    """The whole life of a child."""
+def serve(connection: 'Connection[Any, Any]', board: Any, make_role: bytes, log_path: str, parent: int) -> None:
+    """The whole life of a child. `make_role` is a MakeRole by cloudpickle: reading it imports what it needs."""
     die_with_parent(parent)
     os.setpgid(0, 0)  # a terminal's Ctrl-C is for the parent; and all that this process starts can be ended with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to(log_path)
     try:
-        role = make_role()
+        role = pickle.loads(make_role)()
     except BaseException as error:
         wire.send(connection, Reply(raised=Raised.by(error)))
         return

@@ -22,6 +22,10 @@ class RayWeights(TorchWeights):
         method = source.get_weights if hasattr(source, 'get_weights') else source.state_dict
         return copied(ray.get(method.remote()))
 
+    def key_of(self, target: Any) -> Hashable:
+        # A handle is another object each time it comes from elsewhere.
+        return target._actor_id if _is_actor(target) else super().key_of(target)
+
     def device_of(self, target: Any) -> Hashable:
         return OBJECT_STORE if _is_actor(target) else super().device_of(target)
 

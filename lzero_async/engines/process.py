@@ -8,17 +8,20 @@ import multiprocessing.reduction
 import os
 import queue
 import signal
+import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, Optional
+
+import cloudpickle
 
 from ..core.doorbell import ctrl_c_blocked
 from ..core.errors import WorkerLost
 from . import wire
 from .child import BEAT, CLOSE, LEAVE, Loading, serve
 from .shared_memory import SharedMemory, SharedWeights
-from .worker import Call, MakeRole, Reply
+from .worker import Call, MakeRole, Raised, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +64,13 @@ class ProcessWorker:
         self._connection, childs_end = SPAWN.Pipe()
         # Not a daemon in the sense of multiprocessing, which may not have children: environments may be processes.
         self._process = SPAWN.Process(
-            target=serve, args=(childs_end, self._board, make_role, log_path, os.getpid()), name=f'lzero-async-{name}',
-            daemon=False,
+            target=serve, args=(childs_end, self._board, cloudpickle.dumps(make_role), log_path, os.getpid()),
+            name=f'lzero-async-{name}', daemon=False,
         )
         self._logged_before = os.path.getsize(log_path) if os.path.exists(log_path) else 0
-        # A thread of its own, since a child that stops in the middle of a reply would keep its reader waiting.
-        self._reader = threading.Thread(target=self._read, name=f'lzero-async-{name}-reader', daemon=True)
+        # A thread carries calls and replies: a child that stops would keep whoever writes or reads waiting.
+        self._courier = threading.Thread(target=self._carry, name=f'lzero-async-{name}-courier', daemon=True)
+        self._calls: 'queue.SimpleQueue[Optional[Call]]' = queue.SimpleQueue()
         self._replies: 'queue.SimpleQueue[Reply]' = queue.SimpleQueue()
         self._started: 'Future[None]' = spawner.submit(self._start, childs_end)
 
@@ -75,13 +79,7 @@ class ProcessWorker:
         return self._process.pid
 
     def send(self, call: Call) -> None:
-        try:
-            if call.method == 'load_weights':
-                self._send_weights(*call.args)
-            else:
-                wire.send(self._connection, call)
-        except OSError as error:
-            raise self._lost('is gone') from error
+        self._calls.put(call)
 
     def poll(self, timeout: float) -> Optional[Reply]:
         with contextlib.suppress(queue.Empty):
@@ -112,14 +110,13 @@ class ProcessWorker:
                 with contextlib.suppress(OSError):
                     end(self._process.pid, signal.SIGKILL)
             self._process.join()
-            self._reader.join()
-        self._connection.close()
+            self._hang_up()
 
     def close(self, grace: float) -> None:
         self.ask_to_leave()
         with contextlib.suppress(Exception):
             self._started.result()
-            wire.send(self._connection, CLOSE)
+            self._calls.put(CLOSE)
             self._process.join(grace)
         self.kill()
 
@@ -131,12 +128,32 @@ class ProcessWorker:
                 self._process.start()
         finally:
             childs_end.close()
-        self._reader.start()
+        self._courier.start()
 
-    def _read(self) -> None:
+    def _carry(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                self._replies.put(wire.receive(self._connection))
+                try:
+                    self._replies.put(wire.receive(self._connection))
+                except (EOFError, OSError):
+                    raise
+                except Exception as error:  # what came cannot be read here
+                    self._replies.put(Reply(raised=Raised.by(error)))
+                call = self._calls.get()
+                if call is None:
+                    return
+                if call.method == 'load_weights':
+                    self._send_weights(*call.args)
+                else:
+                    wire.send(self._connection, call)
+
+    def _hang_up(self) -> None:
+        """Let the courier go, whatever it waits for: others than the child may hold the far end, too."""
+        self._calls.put(None)
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+        self._courier.join()
+        self._connection.close()
 
     def _send_weights(self, weights: SharedWeights, policy_version: int) -> None:
         pid = self._process.pid

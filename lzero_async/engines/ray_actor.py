@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import numpy as np
 import ray
 
 from . import wire
@@ -33,7 +34,8 @@ class _RoleActor:
         self._beats += 1
         if weights is not None:
             packing: Packing = call.args[0]
-            call = Call(call.method, (packing.open(weights), *call.args[1:]))
+            # A copy: actors of one node have the same bytes before them, and torch would write to them unhindered.
+            call = Call(call.method, (packing.open(np.array(weights)), *call.args[1:]))
         return wire.encode(answer(self._role, call, self._keep_going))
 
     @ray.method(concurrency_group=WATCHING)  # type: ignore[untyped-decorator]

@@ -15,7 +15,7 @@ from ..core.errors import ConfigError, WorkerLost
 from . import wire
 from .object_store import ObjectStore, StoredWeights
 from .ray_actor import RoleActor
-from .worker import Call, MakeRole, Reply
+from .worker import Call, MakeRole, Raised, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,14 @@ class RayWorker:
             ready, _ = ray.wait([self._pending], timeout=timeout)
             if not ready:
                 return None
-            reply: Reply = wire.decode(ray.get(self._pending))
+            encoded = ray.get(self._pending)
         except RayError as error:
             raise WorkerLost(f'{self.name} (Ray actor) is lost: {type(error).__name__}: {error}') from error
         self._pending = None
+        try:
+            reply: Reply = wire.decode(encoded)
+        except Exception as error:  # what came cannot be read here
+            reply = Reply(raised=Raised.by(error))
         return reply
 
     def beats(self) -> int:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, List, Optional, Tuple
@@ -62,13 +63,14 @@ class RemoteRole:
         self._launched = 0
         self._ready = self._was_ready = False
         self._loss: Optional[WorkerLost] = None
+        # Guards _started and _launched: the learner's thread may start an evaluator that its own thread replaces.
+        self._starting = threading.Lock()
         self._started: Optional[Worker] = None
 
     def start(self) -> None:
         """Start the worker, if there is none, and return at once."""
-        if self._started is None:
-            self._started = self._launch(self._launched)
-            self._launched += 1
+        with self._starting:
+            self._start_next()
 
     def await_ready(self, keep_going: KeepGoing) -> None:
         if self._ready:
@@ -92,8 +94,9 @@ class RemoteRole:
 
     def replace(self) -> None:
         self._worker.kill()
-        self._ready, self._loss, self._started = False, None, None
-        self.start()
+        with self._starting:
+            self._ready, self._loss, self._started = False, None, None
+            self._start_next()
 
     def load_weights(self, weights: Any, policy_version: int) -> None:
         """`weights` are what `place` made of them."""
@@ -160,6 +163,11 @@ class RemoteRole:
     def _lose(self, loss: WorkerLost) -> None:
         self._loss = loss
         raise loss
+
+    def _start_next(self) -> None:
+        if self._started is None:
+            self._started = self._launch(self._launched)
+            self._launched += 1
 
     @property
     def _worker(self) -> Worker:

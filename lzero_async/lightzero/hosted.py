@@ -55,6 +55,7 @@ class HostedRole:
         folder = tempfile.mkdtemp(prefix='lzero-async-') if self.own_folder else None
         if folder is not None:
             os.chdir(folder)
+            self.cfg.exp_name = self.name  # the run's may lead out of that folder
         set_pkg_seed(role_seed(self.seed, self._stream), use_cuda=self.device != 'cpu')
         with on_device(self.device):
             return HostedCollector(self, folder) if self.is_collector else HostedEvaluator(self, folder)
