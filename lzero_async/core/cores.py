@@ -42,9 +42,11 @@ def _own_folders(root: Path, own: Path) -> Iterator[Path]:
         _, controllers, path = line.split(':', 2)
         if controllers and 'cpu' not in controllers.split(','):
             continue
-        base, parts = root / controllers, Path(path.lstrip('/')).parts
-        for depth in range(1, len(parts) + 1):
-            yield base.joinpath(*parts[:depth])
+        parts = Path(path.lstrip('/')).parts
+        # What is mounted as `cpu,cpuacct` may be called `cpuacct,cpu` here; `cpu` is a link to it.
+        for base in (root / controllers, root / 'cpu') if controllers else (root,):
+            for depth in range(1, len(parts) + 1):
+                yield base.joinpath(*parts[:depth])
 
 
 def _quota_v2(folder: Path) -> Optional[float]:

@@ -1,10 +1,11 @@
 import fractions
 import threading
+import types
 
 import numpy as np
 import pytest
 
-from lzero_async.core.checks import boolean, device, integer, number, optional
+from lzero_async.core.checks import amounts, boolean, choice, device, integer, number, optional, text
 from lzero_async.core.config import AsyncConfig
 from lzero_async.core.errors import ConfigError
 
@@ -78,6 +79,60 @@ def test_device_accepts(value):
 @pytest.mark.parametrize('value', ['gpu', 'cuda:', 'cuda:x', 'CPU', ' cpu', 'cpu\n', 0, None])
 def test_device_refuses(value):
     assert refused(device, value) == f"field must be 'cpu', 'cuda' or 'cuda:N', got {value!r}"
+
+
+@pytest.mark.parametrize('value', ['one', 'two'])
+def test_choice_accepts_one_of_a_few(value):
+    assert choice('one', 'two')('field', value) == value
+
+
+@pytest.mark.parametrize('value', [
+    'three', 'One', 'one ', '', None, 1, True, ['one'], {'one': 1}, np.array(['one', 'two']),
+])
+def test_choice_refuses(value):
+    assert refused(choice('one', 'two'), value) == f"field must be 'one' or 'two', got {value!r}"
+
+
+def test_choice_of_one():
+    assert refused(choice('auto'), 'all') == "field must be 'auto', got 'all'"
+
+
+@pytest.mark.parametrize('value', ['host:6379', ' padded ', '0'])
+def test_text_accepts_and_leaves_as_it_is(value):
+    assert text('field', value) == value
+
+
+@pytest.mark.parametrize('value', ['', '  ', '\n', None, 6379, b'host', ['host']])
+def test_text_refuses(value):
+    assert refused(text, value) == f'field must be a string that is not empty, got {value!r}'
+
+
+@pytest.mark.parametrize('value, checked', [
+    ({}, {}),
+    ({'tpu': 1, 'disk': 0.5}, {'tpu': 1.0, 'disk': 0.5}),
+    (types.MappingProxyType({'tpu': np.int64(2)}), {'tpu': 2.0}),
+])
+def test_amounts_accepts_and_returns_floats(value, checked):
+    got = amounts('field', value)
+    assert got == checked
+    assert type(got) is dict and got is not value  # a later change of theirs is none of ours
+    assert all(type(amount) is float for amount in got.values())
+
+
+@pytest.mark.parametrize('value, message', [
+    (None, 'field must be a mapping of names to numbers, got None'),
+    ([('tpu', 1)], "field must be a mapping of names to numbers, got [('tpu', 1)]"),
+    ('tpu', "field must be a mapping of names to numbers, got 'tpu'"),
+    ({'tpu': 0}, 'field.tpu must be > 0, got 0'),
+    ({'disk': 1, 'tpu': -1}, 'field.tpu must be > 0, got -1'),
+    ({'tpu': '1'}, "field.tpu must be a finite number > 0, got '1'"),
+    ({'tpu': True}, 'field.tpu must be a finite number > 0, got True'),
+    ({'tpu': float('inf')}, 'field.tpu must be a finite number > 0, got inf'),
+    ({1: 1}, 'a name in field must be a string that is not empty, got 1'),
+    ({'': 1}, "a name in field must be a string that is not empty, got ''"),
+])
+def test_amounts_refuses(value, message):
+    assert refused(amounts, value) == message
 
 
 def test_optional_accepts_none_and_passes_the_rest_on():

@@ -23,7 +23,7 @@ from fakes import (
 )
 
 from lzero_async.core.delivery import SyncRules, WeightTarget
-from lzero_async.core.errors import Stopped
+from lzero_async.core.errors import Stopped, WorkerLost
 from lzero_async.core.weights import WeightSnapshot
 
 ATTEMPT = 'lzero-async-sync-role'
@@ -624,6 +624,114 @@ def test_after_closing_nothing_begins():
     assert target.deliver(snapshot(1)) is False
     join_attempts()
     assert receiver.begun == []
+
+
+# -------------------------------------------------------------------- receivers that are gone
+
+
+@pytest.mark.parametrize('call', ['deliver', 'offer'])
+def test_with_a_receiver_that_is_gone_nothing_is_tried_again(call, caplog):
+    closing = Closing()
+    receiver = Receiver(failing(1, WorkerLost))
+    target = target_of(receiver, retries=3, delay=2.5, closing=closing)
+    with pytest.raises(WorkerLost, match='call 1'):
+        getattr(target, call)(snapshot(1))
+    assert (receiver.begun, closing.delays, target.held) == ([1], [], None)
+    assert logged(caplog, logging.WARNING) == logged(caplog) == []  # who replaces it will say so
+    assert target.deliver(snapshot(1)) is True
+
+
+def test_a_receiver_that_is_gone_at_a_later_attempt_is_gone():
+    receiver = Receiver(lambda call: (failing(1)(call), failing(2, WorkerLost)(call)))
+    target = target_of(receiver, retries=3)
+    with pytest.raises(WorkerLost, match='call 2'):
+        target.deliver(snapshot(1))
+    assert receiver.begun == [1, 1]
+
+
+def test_a_receiver_that_is_gone_keeps_nobody_from_reading_and_delivering():
+    receiver = Receiver()
+    target, good = target_of(receiver), snapshot(1)
+    target.deliver(good)
+    receiver.work = failing(2, WorkerLost)
+    with pytest.raises(WorkerLost):
+        target.deliver(snapshot(2))
+    with target.reading() as held:
+        assert held is good
+    receiver.work = nothing
+    assert target.deliver(snapshot(2)) is True
+
+
+def test_a_late_loss_of_an_attempt_that_was_given_up_is_not_that_of_the_next(gate):
+    receiver, target, time = hung(gate)
+    work = receiver.work
+    receiver.work = lambda call: (work(call), failing(1, WorkerLost)(call))
+    assert target.deliver(snapshot(1)) is False
+    time.stand_still()
+    gate.open()
+    join_attempts()
+    assert target.deliver(snapshot(2)) is True
+    assert receiver.begun == [1, 2]
+
+
+# -------------------------------------------------------------------- another receiver in its place
+
+
+@pytest.mark.parametrize('version', [1, 2, 3])
+def test_what_was_forgotten_is_loaded_again_and_may_be_older(version):
+    receiver = Receiver()
+    target = target_of(receiver)
+    target.deliver(snapshot(2))
+    target.forget()
+    assert target.held is None
+    assert not target.has(2)
+    again = snapshot(version)
+    assert target.deliver(again) is True
+    assert target.held is again
+    assert receiver.loaded == [2, version]
+
+
+def test_forgetting_nothing():
+    target = target_of(Receiver())
+    target.forget()
+    assert target.held is None
+    with target.reading() as held:
+        assert held is None
+
+
+@pytest.mark.parametrize('late_error', [None, Broken, WorkerLost])
+def test_what_arrives_late_at_the_old_receiver_does_not_count_for_the_new(gate, late_error):
+    receiver, target, time = hung(gate, at=2)
+    target.deliver(snapshot(1))
+    hang = receiver.work
+
+    def hang_and_fail(call):
+        hang(call)
+        if call == 2 and late_error is not None:
+            raise late_error('late')
+
+    receiver.work = hang_and_fail
+    assert target.deliver(snapshot(2)) is False
+    time.stand_still()
+    forgetting = start(target.forget, name='forgetter')
+    time.await_blocked('forgetter')  # while the old one still loads
+    gate.open()
+    forgetting.result(TIMEOUT)
+    join_attempts()
+    assert target.held is None
+    assert target.deliver(snapshot(2)) is True
+    assert receiver.begun == [1, 2, 2]
+
+
+def test_forgetting_does_not_wait_for_what_hangs_when_all_is_closed(gate):
+    closing = Closing()
+    _, target, time = hung(gate, closing=closing)
+    target.deliver(snapshot(1))
+    time.stand_still()
+    forgetting = start(target.forget, name='forgetter')
+    time.await_blocked('forgetter')
+    close(target, closing)
+    forgetting.result(TIMEOUT)
 
 
 # -------------------------------------------------------------------- in a run

@@ -6,19 +6,20 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeEvaluator, FakeLearner, FakeObserver, Gate, WatchedCoordinator, fast, nothing
 from loops import WildLearner, listening
+from losing import LosingEvaluator, lost_at, lost_from
 
 from lzero_async.core.channels import Channels
-from lzero_async.core.errors import RoleFailed, Stopped
+from lzero_async.core.errors import RestartsExhausted, RoleFailed, Stopped
 from lzero_async.core.evaluation_schedule import EvaluationSchedule
 from lzero_async.core.param_sync import ParameterSynchronizer
 
 
-def make_schedule(evaluator, async_eval=False, learner=None):
+def make_schedule(evaluator, async_eval=False, learner=None, **settings):
     made = SimpleNamespace(
         coordinator=WatchedCoordinator(1, enable_async_eval=async_eval), learner=learner or FakeLearner(),
         weights=ParameterSynchronizer(fast()), observer=FakeObserver(), entered=[], failures=[], stop_values=[],
     )
-    made.channels = Channels.open(made.coordinator, made.weights, fast())
+    made.channels = Channels.open(made.coordinator, made.weights, fast(**settings))
     made.stop = made.channels.stop
 
     @contextlib.contextmanager
@@ -170,3 +171,82 @@ def test_weights_taken_while_the_learner_copies_newer_ones_are_not_evaluated_twi
     made.schedule.finish()
     assert [snapshot.policy_version for snapshot in evaluator.snapshots] == [10, 20]
     made.coordinator.close()
+
+
+# -------------------------------------------------------------------- lost workers
+
+MEMBERS = ('await_ready', 'load_weights', 'evaluate')
+
+
+def restarts(made):
+    return made.channels.restarts.numbers()['worker_restarts']
+
+
+@pytest.mark.parametrize('member', MEMBERS)
+def test_an_evaluation_whose_worker_is_lost_is_repeated_by_another(member):
+    evaluator = LosingEvaluator(lost_at((member, 1)), always=True)
+    made = make_schedule(evaluator)
+    made.round_finished(10)
+    before = MEMBERS.index(member) + 1
+    assert evaluator.history == [*MEMBERS[:before], 'replace', *MEMBERS]
+    assert set(evaluator.loaded) == {(10, 'weights-10')}
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [10]
+    assert evaluator.snapshots[-1].learner_state == 'state-10'
+    assert made.entered == ['enter', 'leave']  # all in one context
+    assert (made.failures, restarts(made)) == ([], 1)
+    made.round_finished(20)
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [10, 20]
+
+
+@pytest.mark.parametrize('member', MEMBERS)
+@pytest.mark.parametrize('most', [0, 2])
+def test_an_evaluator_that_is_lost_too_often_is_a_failure_that_is_told_and_none_starts_after_it(member, most):
+    evaluator = LosingEvaluator(lost_from(member, 1), always=True)
+    made = make_schedule(evaluator, max_worker_restarts=most)
+    for train_iter in (10, 20, 30):
+        made.round_finished(train_iter)
+    failure, = made.failures
+    assert failure.role == 'evaluator'
+    assert isinstance(failure.__cause__, RestartsExhausted)
+    assert failure.__cause__.__cause__ is evaluator.losses[-1]
+    assert len(evaluator.losses) == most + 1
+    assert (restarts(made), evaluator.history.count('replace')) == (most, most)
+    assert made.observer.evaluations == made.stop_values == []
+
+
+def test_an_evaluator_that_is_lost_too_often_takes_no_evaluation_that_waits():
+    lost = Gate()
+    evaluator = LosingEvaluator(lost_from('evaluate', 1), always=True)
+    evaluator.loses = lambda member, call: member == 'evaluate' and (lost(), True)[1]
+    made = make_schedule(evaluator, async_eval=True, max_worker_restarts=0)
+    made.round_finished(10)
+    lost.await_arrival()
+    made.round_finished(20)
+    lost.open()
+    made.schedule.finish()
+    made.round_finished(30)
+    made.schedule.finish()
+    assert len(made.failures) == len(evaluator.losses) == 1
+    assert evaluator.loaded == [(10, 'weights-10')]
+    made.coordinator.close()
+
+
+def test_evaluations_of_a_run_that_ends_in_order_are_repeated_all_the_same():
+    evaluator = LosingEvaluator(always=True)
+    made = make_schedule(evaluator)
+    evaluator.loses = lambda member, call: (member, call) == ('evaluate', 1) and not made.stop.request('enough')
+    made.round_finished(10)
+    assert [evaluation.policy_version for evaluation in made.observer.evaluations] == [10]
+    assert restarts(made) == 1
+
+
+@pytest.mark.parametrize('member', MEMBERS)
+def test_no_evaluator_is_started_for_a_run_that_is_over(member):
+    evaluator = LosingEvaluator(always=True)
+    made = make_schedule(evaluator)
+    evaluator.loses = lambda called, call: called == member and not made.stop.abort('enough')
+    with pytest.raises(Stopped) as stopped:
+        made.round_finished(10)
+    assert stopped.value.__cause__ is evaluator.losses[0]
+    assert 'replace' not in evaluator.history
+    assert (made.failures, restarts(made)) == ([], 0)

@@ -1,10 +1,17 @@
 """What became of every sample."""
+import logging
+import threading
+import time
+
 import pytest
-from fakes import FakeCollector, FakeLearner, at_once, make_run, watch
+from fakes import FakeClock, FakeCollector, FakeLearner, at_once, fast, logged, make_run, nothing, watch
+from loops import make_loops
 
 from lzero_async.core import samples
 from lzero_async.core.errors import RoleFailed
 from lzero_async.core.samples import SampleAccount
+from lzero_async.core.stop import RunLimits
+from lzero_async.core.trainer import AsyncTrainer
 
 # A run that hangs does so in the main thread, where only this ends it.
 pytestmark = pytest.mark.timeout(60)
@@ -12,8 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 NOTHING_YET = dict(
     total_generated_samples=0, processed_samples=0, dropped_stale_samples=0, dropped_samples=0, generation_errors=0,
     generation_timeouts=0, avg_sample_age=0.0, max_sample_age=0.0, mean_staleness=0.0, max_staleness=0,
-    stale_samples_ratio=0.0,
-    time_to_first_batch=None,
+    stale_samples_ratio=0.0, time_to_first_batch=None,
 )
 
 
@@ -83,6 +89,80 @@ def test_numbers_are_a_copy():
     before = account.numbers()
     account.generated(1)
     assert (before['total_generated_samples'], account.numbers()['total_generated_samples']) == (7, 8)
+
+
+# -------------------------------------------------------------------- the first batch
+
+
+def test_the_first_batch_is_timed_from_when_the_run_began():
+    clock = FakeClock(25.0)
+    account = SampleAccount(begun=10.0, clock=clock)
+    assert account.numbers()['time_to_first_batch'] is None
+    account.generated(0)  # a batch, though an empty one
+    clock.advance(100)
+    account.generated(7)
+    assert account.numbers()['time_to_first_batch'] == 15.0
+
+
+def test_a_run_that_is_not_told_when_it_began_began_with_its_account():
+    clock = FakeClock(25.0)
+    account = SampleAccount(clock=clock)
+    clock.advance(4)
+    account.generated(7)
+    assert account.numbers()['time_to_first_batch'] == 4.0
+
+
+def test_a_run_that_began_at_zero_began_at_zero():
+    account = SampleAccount(begun=0.0, clock=lambda: 13.0)
+    account.generated(7)
+    assert account.numbers()['time_to_first_batch'] == 13.0
+
+
+def test_the_first_batch_is_told_once(caplog):
+    with caplog.at_level(logging.INFO):
+        account_of(('generated', 7), ('generated', 7), ('generated', 7))
+    assert logged(caplog, logging.INFO) == ['the first batch was collected 3.0 s after the run was called for']
+
+
+def test_of_many_first_batches_one_is_told(restless_in, caplog):
+    restless_in(samples)
+    account = SampleAccount(begun=10.0, clock=lambda: 13.0)
+    with caplog.at_level(logging.INFO):
+        at_once(lambda _: account.generated(1), threads=8)
+    assert len(logged(caplog, logging.INFO)) == 1
+
+
+# -------------------------------------------------------------------- steps of the environments
+
+
+@pytest.mark.parametrize('before', [0, 500])
+def test_steps_are_summed_over_the_run_from_where_it_began(before):
+    account = SampleAccount(before)
+    assert [account.stepped(steps) for steps in (10, 0, 25)] == [before + 10, before + 10, before + 35]
+    assert account.numbers() == NOTHING_YET  # steps are no samples
+
+
+class Meddled:
+    """A lock after whose first release somebody else comes at once."""
+
+    def __init__(self, meddle):
+        self._lock = threading.Lock()
+        self._meddle = meddle
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+        meddle, self._meddle = self._meddle, nothing
+        meddle()
+
+
+def test_who_made_steps_is_told_the_sum_up_to_its_own():
+    account = SampleAccount(env_step=7)
+    account._lock = Meddled(lambda: account.stepped(100))
+    assert account.stepped(3) == 10
+    assert account.stepped(1) == 111
 
 
 # -------------------------------------------------------------------- averages
@@ -163,6 +243,7 @@ def test_nothing_is_lost_between_threads(restless_in):
         mean_staleness=1.5,  # (0 + 1 + 2 + 3) / 4
         max_staleness=3,
         stale_samples_ratio=0.25,
+        time_to_first_batch=3.0,  # begun at 10, and it is 13
     )
     assert on_the_way(account.numbers()) == 320  # 1 of each turn
 
@@ -225,3 +306,32 @@ def test_a_collect_that_fails_generates_nothing_and_is_counted():
     numbers = run.trainer.get_statistics()
     assert (numbers['total_generated_samples'], numbers['processed_samples']) == (20, 20)
     assert numbers['generation_errors'] == 1
+
+
+def test_a_run_times_its_first_batch_by_its_own_clock():
+    loops = make_loops(degree=4)
+    loops.collector.work = lambda *_: loops.clock.advance(5)
+    for _ in range(3):
+        loops.collect()
+    assert loops.channels.samples.numbers()['time_to_first_batch'] == 5.0
+
+
+def test_a_trainer_is_told_when_its_run_was_called_for():
+    run = make_run(max_env_step=60)
+    trainer = AsyncTrainer(
+        run.coordinator, run.collectors, run.learner, run.evaluator, run.observer, RunLimits(60, 1000),
+        settings=fast(), begun=time.monotonic() - 1000,
+    )
+    assert 1000 <= trainer.run().statistics['time_to_first_batch'] < 2000
+
+
+@pytest.mark.parametrize('degree, collectors', [(0, 1), (2, 1), (2, 3)])
+def test_the_steps_of_all_collectors_are_those_of_the_run(degree, collectors):
+    learner = FakeLearner()
+    learner.env_step = 100  # made before the run
+    run = make_run(degree, collectors=[FakeCollector(steps=10) for _ in range(collectors)], learner=learner,
+                   max_env_step=160)
+    run.trainer.run()
+    steps = [batch.env_step for batch in learner.admitted]
+    assert sorted(steps) == list(range(110, 110 + 10 * len(steps), 10))
+    assert max(steps) >= 160

@@ -1,6 +1,8 @@
 import dataclasses
 
 import pytest
+from fakes import FakeCollector
+from loops import make_loops
 
 from lzero_async.core.segments import Collected, Piece, SegmentBatch, Stamp
 
@@ -48,6 +50,33 @@ def test_the_oldest_weights_come_first_and_then_the_first_pull():
 def test_all_of_a_collect_in_one_piece():
     collected = Collected.of(40, segments='played', transitions=5, env_steps=50)
     assert collected == Collected((Piece(40, 'played', 5, 0),), 50)
+
+
+def test_a_collect_tells_its_own_steps_and_a_batch_those_of_the_run():
+    loops = make_loops(degree=9, collectors=[FakeCollector(steps=10), FakeCollector(steps=3)])
+    assert [loops.collect(index).env_step for index in (0, 0, 1, 0, 1)] == [10, 20, 23, 33, 36]
+
+
+def test_steps_that_became_no_samples_are_steps_all_the_same():
+    class Fruitless(FakeCollector):
+        def collect(self, snapshot, keep_going):
+            return dataclasses.replace(super().collect(snapshot, keep_going), env_steps=7)
+
+    loops = make_loops(degree=9, collectors=[Fruitless(steps=2)])
+    batches = [loops.collect() for _ in range(3)]
+    assert [(batch.transitions, batch.env_step) for batch in batches] == [(2, 7), (2, 14), (2, 21)]
+
+
+def test_a_collect_that_fails_has_made_no_steps():
+    def fails_at_2(call, _):
+        if call == 2:
+            raise ValueError('broken')
+
+    loops = make_loops(degree=9, collectors=[FakeCollector(steps=10, work=fails_at_2)])
+    loops.collect()
+    with pytest.raises(ValueError, match='broken'):
+        loops.collect()
+    assert loops.collect().env_step == 20
 
 
 @pytest.mark.parametrize('value, name', [
