@@ -1,6 +1,7 @@
 """A run in a process of its own, to be ended by a test: python small_run.py ENGINE FOLDER TRICK.
 
-Its workers fork a process each. They work as the trick says; a stop is asked for by the note `end`.
+Its workers fork a process each. They work as the trick says; a stop is asked for by the note `end`. Weights go to them
+only with the trick `hang_with_the_gil`: torch takes long to import.
 """
 import contextlib
 import pathlib
@@ -17,11 +18,18 @@ from lzero_async.core.config import AsyncConfig
 from lzero_async.core.weights import WeightSnapshot
 from lzero_async.engines import remote
 from lzero_async.engines.remote import Patience, RemoteCollector
-from lzero_async.torch_weights import ParameterSynchronizer
 
 
-class TorchLearner(FakeLearner):
+class Learner(FakeLearner):
+    """With weights, or with none that would have to be carried."""
+
+    def __init__(self, weighs):
+        super().__init__()
+        self._weighs = weighs
+
     def snapshot(self):
+        if not self._weighs:
+            return WeightSnapshot(self.train_iter, self.env_step, None)
         import torch
 
         return WeightSnapshot(self.train_iter, self.env_step, {'w': torch.full((3,), float(self.train_iter))})
@@ -43,12 +51,19 @@ def main(engine_name, folder, trick):
         for collector in collectors:
             collector.start()
             at_end.callback(collector.close)
+        weighs = trick == 'hang_with_the_gil'
         run = make_run(
-            2, collectors=collectors, learner=TorchLearner(), evaluator=FakeEvaluator(), max_worker_restarts=0,
-            synchronizer=ParameterSynchronizer(AsyncConfig()),
+            2, collectors=collectors, learner=Learner(weighs), evaluator=FakeEvaluator(), max_worker_restarts=0,
+            synchronizer=for_torch() if weighs else None,
         )
         threading.Thread(target=watch, args=(stage, run.trainer), daemon=True).start()
         print(run.trainer.run().ended_by, flush=True)
+
+
+def for_torch():
+    from lzero_async.torch_weights import ParameterSynchronizer
+
+    return ParameterSynchronizer(AsyncConfig())
 
 
 def watch(stage, trainer):

@@ -135,9 +135,10 @@ def test_several_collectors_share_the_work(team):
 
 def test_workers_killed_at_random_moments_cost_no_batch_that_was_queued(team):
     chance, killed, stop = random.Random(5), [], threading.Event()
+    enough = 5 if team.engine.name == 'process' else 3
 
     def kill_some():
-        while len(killed) < 5 and not stop.is_set():
+        while len(killed) < enough and not stop.is_set():
             time.sleep(chance.random() * 0.3)
             stage = chance.choice(team.stages)
             pids = stage.pids()
@@ -156,9 +157,9 @@ def test_workers_killed_at_random_moments_cost_no_batch_that_was_queued(team):
         stop.set()
         killer.join()
     assert outcome.ended_by == 'killed enough'
-    assert len(killed) == 5
+    assert len(killed) == enough
     counts = assert_sound(run, 3)
-    assert counts['worker_restarts'] == 5 and len(team.pids()) == 7
+    assert counts['worker_restarts'] == enough and len(team.pids()) == 2 + enough
     assert outcome.queue.total_produced == outcome.queue.total_consumed == len(run.learner.admitted)
 
 

@@ -90,6 +90,14 @@ def manager(own_ray):
     ray.kill(actor)
 
 
+@pytest.fixture
+def here(own_ray):
+    """The same at work in this process, between the same workers: it needs no start."""
+    synchronizer = RayParameterSynchronizer(ONE_TRY)
+    yield synchronizer
+    synchronizer.cleanup()
+
+
 def ask(answer):
     return ray.get(answer, timeout=PATIENCE)
 
@@ -132,31 +140,31 @@ def test_a_rollout_that_fails_counts_a_failure_and_the_others_get_theirs(manager
     assert ask(manager.get_statistics.remote())['sync_count'] == 1
 
 
-def test_weights_that_are_not_finite_are_not_carried(manager, hired):
+def test_weights_that_are_not_finite_are_not_carried(here, hired):
     actor, rollouts = hired['actor'], hired['rollouts']
     had = ask(rollouts[0].what.remote())
     ask(actor.update.remote(float('nan')))
-    ask(manager.register_workers.remote([actor], rollouts))
-    assert not ask(manager.sync_parameters.remote())
+    here.register_workers([actor], rollouts)
+    assert not here.sync_parameters()
     assert ask(rollouts[0].what.remote()) == had
     ask(actor.update.remote(0.0))
 
 
-def test_workers_may_have_the_names_of_torch(manager, hired):
-    assert ask(manager.sync_weights.remote([hired['module']], [hired['module']]))
+def test_workers_may_have_the_names_of_torch(here, hired):
+    assert here.sync_weights([hired['module']], [hired['module']])
     assert ask(hired['module'].state_dict.remote())['w'].tolist() == [[5.0] * 3] * 2
 
 
-def test_a_rollout_that_is_dead_counts_a_failure(manager, hired):
+def test_a_rollout_that_is_dead_counts_a_failure(here, hired):
     dead = ray.remote(Rollout).options(num_cpus=0).remote()
     ray.kill(dead)
-    assert not ask(manager.sync_weights.remote([hired['actor']], [dead]))
-    assert ask(manager.get_statistics.remote())['sync_failures'] == 1
+    assert not here.sync_weights([hired['actor']], [dead])
+    assert here.get_statistics()['sync_failures'] == 1
 
 
-def test_workers_that_cannot_be_synced_are_refused(manager, hired):
+def test_workers_that_cannot_be_synced_are_refused(here, hired):
     with pytest.raises(ConfigError, match='rollout_workers must have load_weights'):
-        ask(manager.register_workers.remote([hired['actor']], [hired['actor']]))
+        here.register_workers([hired['actor']], [hired['actor']])
 
 
 def test_a_worker_that_is_given_with_every_sync_is_known_again(hired):

@@ -167,7 +167,9 @@ except ConfigError as error:
     print(str(error).splitlines()[0])
 '''
     # Left to itself, Ray tries for a quarter of an hour.
-    impatient = {'RAY_gcs_server_port_wait_time_s': '1', 'RAY_py_gcs_connect_timeout_s': '1'}
+    impatient = dict.fromkeys((
+        'RAY_gcs_server_port_wait_time_s', 'RAY_py_gcs_connect_timeout_s', 'RAY_gcs_rpc_server_connect_timeout_s',
+    ), '1')
     ended = subprocess.run(
         [sys.executable, '-c', program], env={**os.environ, **ENVIRONMENT, **impatient}, capture_output=True, text=True,
         check=False, cwd=tmp_path,

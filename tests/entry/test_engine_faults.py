@@ -57,6 +57,8 @@ def killed_collector(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('PYTHONPATH', os.pathsep.join([str(HERE), str(HERE.parent)]))  # for the workers of Ray
         folder = tmp_path_factory.mktemp('killed')
+        patch.setenv('TMPDIR', str(folder))  # a killed actor leaves its folder behind
+        patch.setenv('RAY_TMPDIR', '/tmp')  # the path of a socket must be short
         return noted_run(
             folder, max_env_step=250, collector_engine=request.param, off_policy_degree=2, eval_freq=10 ** 6,
             model=own_model(folder) if request.param == 'ray' else None, on_round=once(3, kill_while_collecting),
@@ -209,6 +211,7 @@ class Program:
         self.process = subprocess.Popen(
             [sys.executable, '-m', 'lzero_async.entry.cli', 'train', 'config.py'], cwd=folder, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, 'TMPDIR': str(folder), 'RAY_TMPDIR': '/tmp'},
         )
         self.begun = []
         for line in self.process.stdout:
