@@ -57,7 +57,8 @@ class AsyncConfig:
     )
     max_staleness_allowed: Optional[int] = _setting(
         None, optional(integer(0)),
-        'Samples more rounds stale than this are dropped, and counted. If not set 5, or the degree where that is more.',
+        'Samples more rounds stale than this are dropped, and counted. If not set 5, or the degree + num_collectors - '
+        '1 where that is more.',
     )
     max_sample_age_s: Optional[float] = _setting(
         None, optional(number(0.0, exclusive=True)), 'Samples older than this many seconds are dropped, and counted.'
@@ -186,7 +187,7 @@ class AsyncConfig:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, _FilledIn(size))
         if self.max_staleness_allowed is None and self.off_policy_degree != AUTO_DEGREE:
-            most = _FilledIn(max(DEFAULT_MAX_STALENESS, self.off_policy_degree))
+            most = _FilledIn(self._default_max_staleness(self.off_policy_degree))
             object.__setattr__(self, 'max_staleness_allowed', most)
 
     def _check_together(self) -> None:
@@ -230,10 +231,14 @@ class AsyncConfig:
         most = self.max_staleness_allowed
         return StalenessRules(
             self.staleness_threshold,
-            max(DEFAULT_MAX_STALENESS, degree) if most is None else most,
+            self._default_max_staleness(degree) if most is None else most,
             self.max_sample_age_s,
             self.max_consecutive_drops,
+            late_rounds=self.num_collectors - 1,
         )
+
+    def _default_max_staleness(self, degree: int) -> int:
+        return max(DEFAULT_MAX_STALENESS, degree + self.num_collectors - 1)
 
     @classmethod
     def names(cls) -> List[str]:

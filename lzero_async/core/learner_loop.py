@@ -104,8 +104,8 @@ class LearnerLoop:
             stamp = batch.stamp_of(piece)
             staleness, age = stamp.staleness(finished), stamp.age(now)
             why = self._rules.why_dropped(staleness, age)
-            if why is None and stamp is not batch.stamp and staleness > claim.bound:
-                why = f'staleness {staleness} > off_policy_degree {claim.bound}, handed over late'
+            if why is None and stamp is not batch.stamp:
+                why = self._rules.why_late(staleness, claim.bound)
             if why is None:
                 kept.append(piece)
                 channels.samples.processed(piece.transitions, staleness, age, self._rules.is_stale(staleness))

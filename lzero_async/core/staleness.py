@@ -21,9 +21,18 @@ class StalenessRules:
     max_sample_age_s: Optional[float] = None
     max_consecutive_drops: int = 20
     """Batches dropped one after the other until the run gives up."""
+    late_rounds: int = 0
+    """By so much may samples that are handed over late, by the collector's next collect, pass their batch's bound."""
 
     def is_stale(self, staleness: int) -> bool:
         return staleness > self.staleness_threshold
+
+    def why_late(self, staleness: int, bound: int) -> Optional[str]:
+        """What samples break that were handed over late, in a batch with this bound, if anything."""
+        if staleness <= bound + self.late_rounds:
+            return None
+        more = f' + {self.late_rounds} for the other collectors' if self.late_rounds else ''
+        return f'staleness {staleness} > off_policy_degree {bound}{more}, handed over late'
 
     def why_dropped(self, staleness: int, age: float) -> Optional[str]:
         """The rule that samples of this staleness and age break, if any."""

@@ -250,6 +250,14 @@ def test_max_staleness_allowed_is_5_or_the_degree_unless_set(degree, allowed):
     assert AsyncConfig(off_policy_degree=degree).max_staleness_allowed == allowed
 
 
+@pytest.mark.parametrize('degree, collectors, allowed', [(2, 4, 5), (2, 5, 6), (8, 1, 8), (8, 100, 107)])
+def test_max_staleness_allowed_leaves_room_for_a_turn_of_all_collectors(degree, collectors, allowed):
+    assert AsyncConfig(off_policy_degree=degree, num_collectors=collectors).max_staleness_allowed == allowed
+    tuned = AsyncConfig(off_policy_degree=-1, num_collectors=collectors)
+    assert tuned.staleness_rules(degree).max_staleness_allowed == allowed
+    assert tuned.staleness_rules(degree).late_rounds == collectors - 1
+
+
 @pytest.mark.parametrize('degree', [-1, 0, 2, 60])
 @pytest.mark.parametrize('allowed', [0, 3, 100])
 def test_max_staleness_allowed_stays_as_it_is_set(degree, allowed):

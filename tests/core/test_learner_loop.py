@@ -599,6 +599,20 @@ def test_samples_handed_over_late_are_dropped_once_they_pass_the_degree(degree, 
     assert loops.learner.rounds == 6 * [2]
 
 
+@pytest.mark.parametrize('collectors, late_by, kept', [(1, 3, False), (2, 3, True), (2, 4, False), (3, 4, True)])
+def test_samples_handed_over_late_may_be_a_turn_of_all_collectors_older(collectors, late_by, kept):
+    late = LateCollector(lambda call: (2 * (5 - late_by),) if call == 6 else ())
+    loops = make_loops(degree=2, collectors=[late], num_collectors=collectors)
+    with listening() as ear:
+        turns(loops, 6)
+    assert samples(loops, *ACCOUNT) == ((61, 61, 0, 0) if kept else (61, 60, 1, 1))
+    more = ' + 1 for the other collectors' if collectors == 2 else ''
+    assert ear.messages == ([] if kept else [
+        f'dropped 1 samples of version {2 * (5 - late_by)} before round 6: staleness {late_by} > off_policy_degree '
+        f'2{more}, handed over late'
+    ])
+
+
 @pytest.mark.parametrize('late_age, dropped', [(5, 0), (6, 1)])
 def test_late_samples_are_as_old_as_the_pull_that_collected_them(late_age, dropped):
     loops = make_loops(degree=9, collectors=[LateCollector(lambda call: (0,) if call == 2 else ())], max_sample_age_s=5)

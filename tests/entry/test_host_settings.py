@@ -38,10 +38,14 @@ def test_train_start_epsilon_and_reanalyze_between_rounds(train, monkeypatch):
     first_updates, epsilons, reanalyzed = [], [], []
     update = LightZeroLearner._update_once
     monkeypatch.setattr(
-        LightZeroLearner, '_update_once', lambda self: (first_updates.append(self.env_step), update(self))[1]
+        LightZeroLearner, '_update_once',
+        lambda self, batch: (first_updates.append(self.env_step), update(self, batch))[1],
     )
     epsilon = LightZeroCollector._epsilon
-    monkeypatch.setattr(LightZeroCollector, '_epsilon', lambda self: epsilons.append(epsilon(self)) or epsilons[-1])
+    monkeypatch.setattr(
+        LightZeroCollector, '_epsilon',
+        lambda self, env_step: epsilons.append(epsilon(self, env_step)) or epsilons[-1],
+    )
     reanalyze = VectorTargetsBuffer.reanalyze_buffer
     monkeypatch.setattr(
         VectorTargetsBuffer, 'reanalyze_buffer',

@@ -86,7 +86,7 @@ def test_weights_that_are_not_finite_never_reach_a_collector(train, tmp_path, mo
         if len(rounds) == 4:
             with torch.no_grad():
                 next(self._policy._learn_model.parameters()).fill_(float('nan'))
-            monkeypatch.setattr(LightZeroLearner, '_update_once', lambda self: None)  # the host would raise here
+            monkeypatch.setattr(LightZeroLearner, '_update_once', lambda *args: None)  # the host would raise here
         return result
 
     monkeypatch.setattr(LightZeroLearner, 'train_round', spoilt)
