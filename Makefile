@@ -3,6 +3,7 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+ROMS := $(VENV)/roms
 DEMO_STEPS ?= 2000
 
 .PHONY: demo test lint bench clean
@@ -18,8 +19,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)
-	$(BIN)/python -m benchmarks.cartpole
+bench: $(READY) $(ROMS)
+	$(BIN)/python -m benchmarks.speed cartpole
+	$(BIN)/python -m benchmarks.speed pong
 
 # DI-engine pins an old setuptools and torch wants a new one, so no resolver accepts both; the pin is harmless.
 # torch comes first and alone, the rest exactly as locked.
@@ -30,6 +32,14 @@ $(READY): requirements.lock setup.py pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $(READY)
+
+# LightZero's ale-py comes without ROMs; those in the wheel of a later one fit.
+$(ROMS): $(READY)
+	rm -rf $(ROMS)
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --dest $(ROMS) ale-py==0.12.1
+	$(BIN)/python -m zipfile -e $(ROMS)/ale_py-*.whl $(ROMS)
+	$(BIN)/ale-import-roms $(ROMS)/ale_py/roms
+	touch $(ROMS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

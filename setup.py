@@ -32,6 +32,7 @@ setup(
     ],
     extras_require={
         'ray': ['ray>=2.9'],
+        'atari': ['opencv-python-headless'],
         'priorzero': [
             'accelerate',
             'gguf',

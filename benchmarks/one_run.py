@@ -1,13 +1,12 @@
 """One measured run, in a process of its own. Used by the benchmarks; prints one line of JSON.
 
-    python -m benchmarks.one_run stock|DEGREE|ENGINE:DEGREE ENV_STEPS FOLDER
+    python -m benchmarks.one_run cartpole|pong stock|DEGREE|ENGINE:DEGREE ENV_STEPS FOLDER
 
 BENCH_POLICY in the environment, as JSON, changes settings of the policy: '{"switch_interval_s": 0.005}'.
 """
 import contextlib
 import json
 import os
-import pathlib
 import sys
 import time
 
@@ -18,9 +17,8 @@ from lzero.worker import MuZeroSegmentCollector
 
 from lzero_async import train_unizero_segment_async
 from lzero_async.core.collector_loop import CollectorLoop
-from lzero_async.entry.cli import _load
 
-ZOO_CONFIG = pathlib.Path(__file__).parent.parent / 'zoo_configs' / 'cartpole_unizero_segment_async_config.py'
+from .works import WORKS
 
 
 def first_call(owner, name):
@@ -37,9 +35,8 @@ def first_call(owner, name):
 
 
 def main() -> None:
-    variant, env_steps, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    config, create = _load(ZOO_CONFIG)
-    create.env.update(type='cartpole_steady', import_names=['benchmarks.steady_cartpole'])
+    work, variant, env_steps, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    config, create = WORKS[work]()
     config.policy.update(eval_freq=10**9, off_policy_degree=0, enable_async_eval=False, show_progress=False)
     if variant == 'stock':
         train = lzero.entry.train_unizero_segment

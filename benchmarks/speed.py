@@ -1,6 +1,9 @@
-"""Stock LightZero against lzero-async on the same CartPole work, interleaved, in one go. `make bench`.
+"""Stock LightZero against lzero-async on the same work, interleaved, in one go. `make bench`.
 
-Every run makes the same environment steps, segments and updates (see steady_cartpole.py). Start-up is the time from the
+    python -m benchmarks.speed cartpole
+    python -m benchmarks.speed pong
+
+Every run makes the same environment steps, segments and updates (see works.py). Start-up is the time from the
 call to the first collect: environments, policies, and with the engines process and ray the start of the workers and
 their imports. It is stated apart; a ratio is stock's time over ours from then on, taken within a repeat, so that a slow
 spell of the machine hits both.
@@ -16,40 +19,43 @@ import tempfile
 
 import torch
 
-DEFAULT_VARIANTS = ('stock', '2', 'process:2', 'ray:2')
+from .works import ENV_STEPS, VARIANTS, WORKS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description='Compare wall times on equal work.')
+    parser.add_argument('work', choices=WORKS)
     parser.add_argument('--repeats', type=int, default=3)
-    parser.add_argument('--env-steps', type=int, default=2000)
-    parser.add_argument('--variants', nargs='+', default=DEFAULT_VARIANTS, help='stock, DEGREE or ENGINE:DEGREE')
+    parser.add_argument('--env-steps', type=int, help='default: 2000 for cartpole, 1600 for pong')
+    parser.add_argument('--variants', nargs='+', help='stock, DEGREE or ENGINE:DEGREE')
     options = parser.parse_args()
+    variants = options.variants or VARIANTS[options.work]
+    env_steps = options.env_steps or ENV_STEPS[options.work]
     cores = f'{os.cpu_count()} cores, {platform.machine()}'
     print(f'{cores}, Python {platform.python_version()}, torch {torch.__version__}')
-    runs = [measure_all(options.variants, options.env_steps, repeat) for repeat in range(options.repeats)]
-    print(table(runs, options.variants))
+    runs = [measure_all(options.work, variants, env_steps, repeat) for repeat in range(options.repeats)]
+    print(table(runs, variants))
 
 
-def measure_all(variants, env_steps, repeat):
+def measure_all(work, variants, env_steps, repeat):
     """One run of each variant, in an order that turns from repeat to repeat."""
     turned = [*variants[repeat % len(variants):], *variants[:repeat % len(variants)]]
     found = {}
     for variant in turned:
-        found[variant] = measure(variant, env_steps)
+        found[variant] = measure(work, variant, env_steps)
         one = found[variant]
         print(
             f'repeat {repeat + 1}, {name(variant):18} start-up {one["startup"]:5.1f} s, '
             f'then {work_seconds(one):6.1f} s, {one["updates"]} updates', flush=True,
         )
-    work = {(one['updates'], one['segments']) for one in found.values()}
-    assert len(work) == 1, f'the variants did different amounts of work: {found}'
+    done = {(one['updates'], one['segments']) for one in found.values()}
+    assert len(done) == 1, f'the variants did different amounts of work: {found}'
     return found
 
 
-def measure(variant, env_steps):
+def measure(work, variant, env_steps):
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, '-m', 'benchmarks.one_run', variant, str(env_steps), folder]
+        command = [sys.executable, '-m', 'benchmarks.one_run', work, variant, str(env_steps), folder]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f'{" ".join(command)} failed:\n{done.stderr[-4000:]}')
