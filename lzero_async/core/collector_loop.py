@@ -106,9 +106,8 @@ class CollectorLoop:
         """Start another one, which gets the newest weights. Nothing that the learner was given is lost."""
         if self._channels.stop.requested:
             raise Stopped(f'{self.name} is not replaced, since the run is stopping') from loss
-        self._channels.restarts.spend(self.name, loss)
         assert isinstance(self._collector, Replaceable)
-        self._collector.replace()
+        self._channels.restarts.replace(self.name, self._collector, loss)
         self._target.forget()
 
     def _keep_interval(self) -> None:

@@ -102,9 +102,8 @@ class EvaluationSchedule:
     def _replace_worker(self, loss: WorkerLost) -> None:
         if not self._channels.stop.keep_going():
             raise Stopped('the evaluator is not replaced, since the run is over') from loss
-        self._channels.restarts.spend('evaluator', loss)
         assert isinstance(self._evaluator, Replaceable)
-        self._evaluator.replace()
+        self._channels.restarts.replace('evaluator', self._evaluator, loss)
         self._target.forget()
 
     def _play_once(self, snapshot: WeightSnapshot) -> Optional[Evaluation]:

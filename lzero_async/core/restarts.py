@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict
 
 from .errors import RestartsExhausted, WorkerLost
+from .protocols import Replaceable
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,17 @@ class Restarts:
         self._lock = threading.Lock()
         self._recent: Dict[str, Deque[float]] = {}
         self._restarts = 0
+
+    def replace(self, name: str, role: Replaceable, loss: WorkerLost) -> None:
+        """Start another worker for `role`, until one can be started. Raises RestartsExhausted if that is one too many.
+        """
+        while True:
+            self.spend(name, loss)
+            try:
+                role.replace()
+                return
+            except WorkerLost as again:
+                loss = again
 
     def spend(self, role: str, loss: WorkerLost) -> None:
         """A worker of `role` was lost, and another is to be started. Raises RestartsExhausted if that is one too many.

@@ -17,6 +17,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ..core.config import AsyncConfig
 from ..core.doorbell import ctrl_c_blocked
+from ..core.errors import WorkerLost
+from ..core.restarts import Restarts
 from ..core.updates import UpdateAccount
 from ..engines.opened import Engines
 from ..engines.remote import RemoteCollector, RemoteRole
@@ -151,7 +153,8 @@ def build(
         if cfg.policy.get('use_wandb', False):
             policy.set_train_iter_env_step(host_learner.train_iter, 0)
         parts = Parts(policy, learner, collectors, evaluator, tb_logger, host_learner)
-        _collect_random(parts, cfg.policy.random_collect_episode_num)
+        restarts = Restarts(settings.max_worker_restarts, settings.worker_restart_window_s)
+        _collect_random(parts, cfg.policy.random_collect_episode_num, restarts)
         on_failure.pop_all()
     return parts
 
@@ -192,11 +195,18 @@ def evaluator_of(cfg: Any, model_path: str) -> Iterator[Tuple[LightZeroEvaluator
         _let_go_of_host_logs()
 
 
-def _collect_random(parts: Parts, episodes: int) -> None:
+def _collect_random(parts: Parts, episodes: int, restarts: Restarts) -> None:
     """Fill the buffer with at least `episodes` episodes of random actions. They owe no updates."""
     collector, learner = parts.collectors[0], parts.learner
     if episodes > 0 and isinstance(collector, RemoteCollector):
-        collector.await_ready(lambda: True)
-        collector.load_weights(collector.device.put(learner.snapshot().weights), learner.train_iter)
+        weights = collector.device.put(learner.snapshot().weights)
     while learner.collected_episodes < episodes:
-        learner.keep(collector.collect_random(learner.train_iter))
+        if not isinstance(collector, RemoteCollector):
+            learner.keep(collector.collect_random(learner.train_iter))
+            continue
+        try:
+            collector.await_ready(lambda: True)
+            collector.load_weights(weights, learner.train_iter)
+            learner.keep(collector.collect_random(learner.train_iter))
+        except WorkerLost as loss:
+            restarts.replace('collector-0', collector, loss)

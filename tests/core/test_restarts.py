@@ -163,3 +163,35 @@ def test_losses_of_several_roles_at_once_do_not_mix(restless_in):
     exhausted = at_once(lambda number: [is_exhausted(restarts, f'collector-{number}') for _ in range(6)], threads=6)
     assert exhausted == 6 * [[False] * 5 + [True]]
     assert count(restarts) == 30
+
+
+# -------------------------------------------------------------------- another worker
+
+
+class Role:
+    """Its next workers are lost while they start, `lost_at_start` of them."""
+
+    def __init__(self, lost_at_start):
+        self._lost_at_start = lost_at_start
+        self.started = 0
+
+    def replace(self):
+        self.started += 1
+        if self.started <= self._lost_at_start:
+            raise lost(self.started)
+
+
+@pytest.mark.parametrize('lost_at_start', [0, 1, 2])
+def test_workers_are_started_until_one_is_there(lost_at_start):
+    restarts, _ = make(3)
+    role = Role(lost_at_start)
+    restarts.replace('collector-0', role, lost())
+    assert role.started == count(restarts) == lost_at_start + 1
+
+
+def test_workers_that_are_lost_at_the_start_are_not_started_for_ever():
+    restarts, _ = make(3)
+    role = Role(lost_at_start=9)
+    with pytest.raises(RestartsExhausted, match='worker 3 is gone'):
+        restarts.replace('collector-0', role, lost())
+    assert role.started == count(restarts) == 3

@@ -65,6 +65,17 @@ def test_a_missing_ray_is_told_in_one_line_with_the_way_to_install_it(without_ra
     assert told.startswith("engine 'ray' needs Ray") and told.endswith(INSTALL) and '\n' not in told
 
 
+def test_a_ray_that_cannot_be_imported_is_refused_with_the_reason(monkeypatch):
+    pytest.importorskip('ray')
+
+    def broken(name):
+        raise ImportError(f'lib{name}.so: no such file')
+
+    monkeypatch.setattr(importlib, 'import_module', broken)
+    with pytest.raises(ConfigError, match=r"engine 'ray' needs Ray, .* cannot be imported: ImportError\('libray.so: "):
+        check_ray("engine 'ray'")
+
+
 def test_a_ray_that_is_there_is_not_refused():
     pytest.importorskip('ray')
     check_ray('all')

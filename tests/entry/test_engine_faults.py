@@ -175,6 +175,17 @@ def test_an_environment_that_hangs_once(tmp_path):
     assert 'collector-0 hung: nothing came of collect for 5 s' in line
 
 
+def test_an_environment_that_raises_once_while_random_episodes_are_collected(tmp_path):
+    fault = {'role': 'collector', 'how': 'raise', 'after': 3, 'once': str(tmp_path / 'raised')}
+    run = noted_run(
+        tmp_path, noting_cartpole(tmp_path, fault), max_env_step=100, collector_engine='process', off_policy_degree=2,
+        eval_freq=10 ** 6, random_collect_episode_num=2,
+    )
+    assert run.result.ended_by == 'max_env_step' and not run.left_over()
+    (line,) = error_lines(run)
+    assert 'collector-0 is replaced, 1 of 3 times within ' in line
+
+
 def test_an_environment_that_cannot_be_made_is_said_at_once(tmp_path):
     main, create = noting_cartpole(tmp_path, off_policy_degree=2, engine='process')
     main.env.env_id = 'NoSuchPole-v0'
