@@ -1,7 +1,8 @@
 """What a Ray actor does: make its role, and answer calls."""
 from __future__ import annotations
 
-from typing import Any, Optional
+import sys
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import ray
@@ -16,7 +17,9 @@ WATCHING = 'watching'
 class _RoleActor:
     """One call of its role at a time; `beats` and `leave` are heard meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, import_paths: Sequence[str]) -> None:
+        """`import_paths` are the driver's: what it could import, and what is there on this node, is found here, too."""
+        sys.path.extend(path for path in import_paths if path not in sys.path)
         self._role: Optional[Role] = None
         self._beats = 0
         self._leave = False

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import sys
 import time
 from typing import Any, Dict, Optional
 
@@ -58,7 +60,7 @@ class RayWorker:
 
     def __init__(self, name: str, make_role: MakeRole, options: Dict[str, Any]) -> None:
         self.name = name
-        self._actor = RoleActor.options(**options).remote()
+        self._actor = RoleActor.options(**options).remote([os.path.abspath(path) for path in sys.path])
         self._pending: Optional[Any] = self._actor.make.remote(make_role)
         self._beats = 0
         self._asked_at = 0.0

@@ -54,6 +54,22 @@ def sync():
     synchronizer.cleanup()
 
 
+def test_a_role_of_a_module_that_only_this_program_finds(engine, tmp_path, monkeypatch):
+    (tmp_path / 'users_own_role.py').write_text(
+        'from acting_roles import Acting\n\n\nclass UsersOwn(Acting):\n    pass\n'
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import users_own_role
+
+    stage = tmp_path / 'stage'
+    stage.mkdir()
+    worker = engine.launch('collector-0', users_own_role.UsersOwn(str(stage)))
+    try:
+        assert worker.poll(PATIENCE).raised is None
+    finally:
+        worker.kill()
+
+
 def collect(hired, version=0, keep_going=yes):
     return hired.role.collect(snapshot(version), keep_going)
 
