@@ -15,12 +15,13 @@ def cartpole():
 def pong():
     """LightZero's settings for Atari, the same network on the same pictures, with less work for it.
 
-    One update of LightZero's own takes 20 s on a core and a round owes 40 of them, so: 5 simulations instead of 50, batches
-    of 16 instead of 64, and so few updates that training takes about as long as collecting. No episode ends within a run.
+    One update of LightZero's own takes 20 s on a core and a round owes 40 of them, so: 5 simulations instead of 50,
+    batches of 16 instead of 64, and so few updates that training takes about as long as collecting. No episode ends
+    within a run.
     """
     config, create = zoo_config('pong_unizero_segment_async_config')
     config.policy.model.world_model_cfg.update(num_simulations=5, device='cpu')
-    config.policy.update(num_simulations=5, batch_size=16, update_per_collect=4, cuda=False)
+    config.policy.update(num_simulations=5, batch_size=16, update_per_collect=2, cuda=False)
     return config, create
 
 

@@ -118,6 +118,10 @@ class HostedCollector:
         _throw_away(self._folder)
 
     def _told(self, collected: Collected) -> Told:
+        for piece in collected.pieces:
+            for segment in piece.segments[0]:
+                # The environment's own: nobody asks a segment for it, and that of Atari's gym cannot be unpickled.
+                segment.action_space = None
         return Told(collected, self._curves.take())
 
 
