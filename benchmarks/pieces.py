@@ -15,11 +15,10 @@ from ding.policy import create_policy
 from lzero.mcts import UniZeroGameBuffer
 from lzero.mcts.buffer.game_segment import GameSegment
 
-from lzero_async.entry.cli import _load
 from lzero_async.lightzero.policies import RolePolicy
 from lzero_async.lightzero.vector_targets import VectorTargetsBuffer
 
-from .one_run import ZOO_CONFIG
+from .works import zoo_config
 
 REPEATS = 60
 
@@ -68,7 +67,7 @@ def filled(kind, config, segments):
 def main():
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
-        main_config, create_config = _load(ZOO_CONFIG)
+        main_config, create_config = zoo_config('cartpole_unizero_segment_async_config')
         main_config.policy.device = 'cpu'
         cfg = compile_config(
             main_config, seed=0, env=None, auto=True, create_cfg=create_config, save_cfg=False

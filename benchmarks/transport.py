@@ -23,11 +23,10 @@ from lzero_async.core.weights import WeightSnapshot
 from lzero_async.engines import wire
 from lzero_async.engines.process import ProcessEngine
 from lzero_async.engines.remote import Patience, RemoteCollector, Told
-from lzero_async.entry.cli import _load
 from lzero_async.lightzero.hosted import HostedRole
 
-from .one_run import ZOO_CONFIG
 from .pieces import segment
+from .works import zoo_config
 
 
 class Pictures:
@@ -86,7 +85,7 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         os.chdir(folder)
-        config, create = _load(ZOO_CONFIG)
+        config, create = zoo_config('cartpole_unizero_segment_async_config')
         config.policy.device = 'cpu'
         cfg = compile_config(config, seed=0, env=None, auto=True, create_cfg=create, save_cfg=False)
         weights = create_policy(copy.deepcopy(cfg.policy), enable_field=['collect'])._model.state_dict()

@@ -26,6 +26,7 @@ def cartpole(exp_name, **policy):
         batch_size=16,
         game_segment_length=10,
         eval_freq=20,
+        engine='thread',
         show_progress=False,
     )
     main.policy.model.world_model_cfg.update(

@@ -11,6 +11,7 @@ from easydict import EasyDict
 # begin of the most frequently changed config specified by the user
 # ==============================================================
 off_policy_degree = 4  # 0: serial, exactly LightZero; N: at most N rounds ahead; -1: tunes itself
+engine = 'auto'  # where collector and evaluator work: thread, process, ray, or what suits this machine
 enable_async_eval = True
 collector_env_num = 8
 num_segments = 8
@@ -40,6 +41,7 @@ main_config = EasyDict(
     policy=dict(
         # ****** lzero-async ******
         off_policy_degree=off_policy_degree,
+        engine=engine,
         enable_async_training=True,
         enable_async_eval=enable_async_eval,
         enable_async_debug_log=False,
