@@ -104,11 +104,13 @@ class LearnerLoop:
             stamp = batch.stamp_of(piece)
             staleness, age = stamp.staleness(finished), stamp.age(now)
             why = self._rules.why_dropped(staleness, age)
-            if why is None and stamp is not batch.stamp:
+            is_late = stamp is not batch.stamp
+            if why is None and is_late:
                 why = self._rules.why_late(staleness, claim.bound)
             if why is None:
                 kept.append(piece)
-                channels.samples.processed(piece.transitions, staleness, age, self._rules.is_stale(staleness))
+                stale = self._rules.is_stale(staleness)
+                channels.samples.processed(piece.transitions, staleness, age, stale, is_late)
                 continue
             channels.samples.dropped(piece.transitions)
             logger.warning(

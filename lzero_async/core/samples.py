@@ -30,6 +30,7 @@ class SampleAccount:
         self._max_age = 0.0
         self._staleness_sum = 0
         self._max_staleness = 0
+        self._max_late_staleness = 0
         self._errors = 0
         self._timeouts = 0
 
@@ -56,8 +57,8 @@ class SampleAccount:
         with self._lock:
             self._timeouts += 1
 
-    def processed(self, samples: int, staleness: int, age: float, is_stale: bool) -> None:
-        """Samples were admitted for training."""
+    def processed(self, samples: int, staleness: int, age: float, is_stale: bool, is_late: bool = False) -> None:
+        """Samples were admitted for training; `is_late` if the host handed them over later than it collected them."""
         with self._lock:
             self._processed += samples
             self._stale += samples if is_stale else 0
@@ -65,7 +66,10 @@ class SampleAccount:
             self._staleness_sum += samples * staleness
             if samples:
                 self._max_age = max(self._max_age, age)
-                self._max_staleness = max(self._max_staleness, staleness)
+                if is_late:
+                    self._max_late_staleness = max(self._max_late_staleness, staleness)
+                else:
+                    self._max_staleness = max(self._max_staleness, staleness)
 
     def dropped(self, samples: int) -> None:
         """Samples were too stale or too old."""
@@ -91,6 +95,7 @@ class SampleAccount:
                 'max_sample_age': self._max_age,
                 'mean_staleness': self._staleness_sum / processed,
                 'max_staleness': self._max_staleness,
+                'max_late_staleness': self._max_late_staleness,
                 'stale_samples_ratio': self._stale / processed,
                 'time_to_first_batch': self._to_first_batch,
             }

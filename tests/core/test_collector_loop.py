@@ -478,4 +478,4 @@ def test_a_late_piece_of_a_version_that_rounds_without_updates_keep_is_as_fresh_
     # Pulled after 0, 1 and 2 rounds, all of them version 0; after the third there is version 2.
     assert (batch.policy_version, late.policy_version, batch.stamp_of(late).rounds_at_pull) == (2, 0, 2)
     loops.train()
-    assert samples(loops, 'dropped_samples', 'processed_samples', 'max_staleness') == (0, 41, 1)
+    assert samples(loops, 'dropped_samples', 'processed_samples', 'max_late_staleness') == (0, 41, 1)

@@ -589,7 +589,7 @@ def test_samples_handed_over_late_are_dropped_once_they_pass_the_degree(degree, 
         turns(loops, 6)
     assert [piece.segments for piece in loops.learner.admitted[-1].pieces] == (['late', 6] if kept else [6])
     assert samples(loops, *ACCOUNT) == ((61, 61, 0, 0) if kept else (61, 60, 1, 1))
-    assert samples(loops, 'max_staleness') == (late_by if kept else 0,)
+    assert samples(loops, 'max_staleness', 'max_late_staleness') == (0, late_by if kept else 0)
     assert ear.messages == ([] if kept else [
         f'dropped 1 samples of version {2 * (5 - late_by)} before round 6: staleness {late_by} > off_policy_degree '
         f'{degree}, handed over late'

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 NOTHING_YET = dict(
     total_generated_samples=0, processed_samples=0, dropped_stale_samples=0, dropped_samples=0, generation_errors=0,
     generation_timeouts=0, avg_sample_age=0.0, max_sample_age=0.0, mean_staleness=0.0, max_staleness=0,
-    stale_samples_ratio=0.0, time_to_first_batch=None,
+    max_late_staleness=0, stale_samples_ratio=0.0, time_to_first_batch=None,
 )
 
 
@@ -176,6 +176,12 @@ def test_averages_are_per_sample_and_not_per_call():
     assert (numbers['max_staleness'], numbers['max_sample_age']) == (5, 2.5)
 
 
+def test_samples_that_were_handed_over_late_have_a_maximum_of_their_own():
+    numbers = numbers_of(('processed', 30, 1, 0.5, False), ('processed', 10, 5, 2.5, True, True))
+    assert (numbers['max_staleness'], numbers['max_late_staleness']) == (1, 5)
+    assert (numbers['mean_staleness'], numbers['stale_samples_ratio']) == (2.0, 0.25)
+
+
 def test_the_maxima_stay_when_fresher_samples_follow():
     numbers = numbers_of(('processed', 1, 5, 2.5, True), ('processed', 3, 1, 0.5, False))
     assert (numbers['max_staleness'], numbers['max_sample_age']) == (5, 2.5)
@@ -242,6 +248,7 @@ def test_nothing_is_lost_between_threads(restless_in):
         max_sample_age=0.25,
         mean_staleness=1.5,  # (0 + 1 + 2 + 3) / 4
         max_staleness=3,
+        max_late_staleness=0,
         stale_samples_ratio=0.25,
         time_to_first_batch=3.0,  # begun at 10, and it is 13
     )

@@ -19,7 +19,7 @@ from lzero_async.core.segments import Collected
 from lzero_async.engines.lifeline import DiesWithMaker
 from lzero_async.engines.remote import Told
 
-PATIENCE = 60
+PATIENCE = 240
 """Seconds after which a wait counts as a failure. Nothing waits this long in a test that passes."""
 
 

@@ -19,7 +19,7 @@ from lzero_async.engines.remote import Patience, RemoteCollector, RemoteEvaluato
 from lzero_async.torch_weights import ParameterSynchronizer
 
 # A run that hangs does so in the main thread, where only this ends it.
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(600)
 
 PROCESSES = pytest.mark.parametrize('engine', ['process'], indirect=True)
 """For what differs in nothing with Ray, whose actors take seconds to start."""

@@ -10,7 +10,7 @@ import pytest
 from acting_roles import PATIENCE, Stage
 from hiring import ENVIRONMENT, assert_gone, until
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(600)
 
 PROGRAM = str(pathlib.Path(__file__).parent / 'small_run.py')
 ENGINES = pytest.mark.parametrize('engine', ['process', pytest.param('ray', marks=pytest.mark.ray)])

@@ -10,7 +10,7 @@ from lzero_async import ParameterSyncManager  # noqa: E402
 from lzero_async.core.errors import ConfigError  # noqa: E402
 from lzero_async.engines.param_sync_manager import RayParameterSynchronizer  # noqa: E402
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SPEC_KEYS = {
     'sync_count', 'sync_failures', 'last_sync_time', 'sync_group_initialized', 'current_param_version',

@@ -22,7 +22,7 @@ from lzero_async.engines.ray_engine import RayEngine, resources_asked_for  # noq
 from lzero_async.engines.remote import Patience, RemoteCollector  # noqa: E402
 from lzero_async.torch_weights import ParameterSynchronizer  # noqa: E402
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SEAT = {'seat': 1.0}
 

@@ -22,7 +22,7 @@ from lzero_async.engines.remote import Patience, RemoteEvaluator
 from lzero_async.torch_weights import ParameterSynchronizer
 
 # A wait that never ends does so in the main thread, where only this ends it.
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(600)
 
 PROCESSES = pytest.mark.parametrize('engine', ['process'], indirect=True)
 """For what is the same code for both, or the matter of processes alone: an actor takes seconds to start."""
