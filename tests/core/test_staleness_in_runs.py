@@ -281,7 +281,7 @@ def test_late_samples_past_the_degree_are_dropped_and_the_rest_of_their_batch_tr
     assert (counts['train_count'], counts['drop_count']) == (10, 0)
     # Calls 3 to 10 hand over one sample that is one round stale, and one that is two.
     assert (counts['processed_samples'], counts['dropped_stale_samples']) == (108, 8)
-    assert counts['max_staleness'] == 1
+    assert counts['max_late_staleness'] == 1
     assert [len(batch.pieces) for batch in run.learner.admitted] == [1, 1] + 8 * [2]
     assert run.learner.train_iter == 20
 
