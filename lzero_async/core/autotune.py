@@ -21,7 +21,7 @@ import heapq
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Deque, List, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .checks import integer
 from .errors import ConfigError
@@ -87,6 +87,24 @@ class DegreeController:
     @property
     def highest(self) -> int:
         return self._highest
+
+    def state(self) -> Dict[str, Any]:
+        return {
+            'degree': self._degree, 'ceiling': self._ceiling, 'collects': list(self._collects),
+            'trains': list(self._trains), 'rounds': self._rounds, 'enough': list(self._enough),
+            'patience': self._patience, 'gauges': self._gauges.state(), 'calm': self._calm,
+            'calm_needed': self._calm_needed, 'relapse': self._relapse,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`, within the bounds of now."""
+        self._degree = min(max(state['degree'], self._lowest), self._highest)
+        self._ceiling = min(max(state['ceiling'], self._lowest), self._highest)
+        self._collects.extend(state['collects'])
+        self._trains.extend(state['trains'])
+        self._rounds, self._enough, self._patience = state['rounds'], list(state['enough']), state['patience']
+        self._gauges.restore(state['gauges'])
+        self._calm, self._calm_needed, self._relapse = state['calm'], state['calm_needed'], state['relapse']
 
     def collected(self, seconds: float) -> None:
         """One collect took so long."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
 from .channels import Channels
 from .errors import QueueClosed, Stopped, WeightsTooStale, WorkerLost
@@ -42,12 +42,15 @@ class CollectorLoop:
         self._last_begun: Optional[float] = None
         self._collecting_since: Optional[float] = None
         self._overdue_reported: Optional[float] = None
+        self.random_state: Any = None
+        """Where the collector's random generators stood after its last collect."""
 
     def step(self) -> SegmentBatch:
         """Raises Stopped when no further collect may start, QueueClosed when nobody takes batches any more."""
         batch = self._collect_within_bound()
         self._channels.samples.generated(batch.transitions)
         # Only now, when the round is counted, may the learner see it: train_count never passes collect_count.
+        self._note('waits for room in the queue')
         try:
             self._queue_up(batch)
         except QueueClosed:
@@ -86,7 +89,9 @@ class CollectorLoop:
         while True:
             self._keep_interval()
             try:
+                self._note('waits for its worker')
                 self._await_worker()
+                self._note('waits until it may collect')
                 return self._channels.coordinator.run_collect(
                     self._collect, self._channels.settings.generation_timeout,
                     overdue=lambda waited: logger.warning('%s: %s', self.name, waited),
@@ -110,6 +115,9 @@ class CollectorLoop:
         self._channels.restarts.replace(self.name, self._collector, loss)
         self._target.forget()
 
+    def _note(self, what: str) -> None:
+        self._channels.whereabouts.note(self.name, what)
+
     def _keep_interval(self) -> None:
         interval = self._channels.settings.batch_generation_interval
         if self._last_begun is None or interval == 0 or self._channels.coordinator.is_synchronous:
@@ -132,6 +140,7 @@ class CollectorLoop:
         self._last_begun = self._collecting_since = channels.clock()
         stamp = Stamp(snapshot.policy_version, snapshot.rounds, self._last_begun)
         self._remember(stamp)
+        self._note(f'collects with version {snapshot.policy_version}')
         try:
             collected = self._play(snapshot)
         except BaseException as error:
@@ -142,6 +151,7 @@ class CollectorLoop:
             raise
         finally:
             self._collecting_since = None
+        self.random_state = collected.random_state
         return self._stamped(collected, stamp, slot)
 
     def _play(self, snapshot: WeightSnapshot) -> Collected:

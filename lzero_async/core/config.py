@@ -48,6 +48,27 @@ class AsyncConfig:
     max_queue_size: Optional[int] = _setting(
         None, optional(integer(1)), 'The same bound as data_queue_size, by its other name. Two values are refused.'
     )
+    resume: bool = _setting(
+        False, boolean, 'Go on with the run in the folder exp_name, if one was saved there; else begin it there.'
+    )
+    checkpoint_interval_rounds: Optional[int] = _setting(
+        100, optional(integer(1)), 'Rounds after which the state of the run is written, to resume from. None: never.'
+    )
+    checkpoint_interval_s: Optional[float] = _setting(
+        300.0, optional(number(0.0, exclusive=True)),
+        'Seconds after which it is written, whichever comes first. None: never.',
+    )
+    keep_checkpoints: int = _setting(
+        2, integer(0), 'How many of the last states are kept. 0: none is written, and nothing can be resumed.'
+    )
+    max_bad_updates: int = _setting(
+        10, integer(1), 'Updates in a row whose loss or gradients are not finite, until the last state is taken back.'
+    )
+    stall_timeout: Optional[float] = _setting(
+        600.0, optional(number(0.0, exclusive=True)),
+        'Seconds without any progress of any role until that is reported, with all stacks. None: never.',
+    )
+    stall_ends_run: bool = _setting(True, boolean, 'End the run in order after such a report, or go on waiting.')
     min_off_policy_degree: int = _setting(1, integer(1), 'The least that off_policy_degree=-1 adapts to.')
     max_off_policy_degree: Optional[int] = _setting(
         None, optional(integer(1)), 'The most that off_policy_degree=-1 adapts to. None: what it begins at.'

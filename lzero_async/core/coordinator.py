@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union
 
 from .activity import KINDS, Activity, ActivityClock
 from .autotune import DegreeChange, DegreeController
@@ -190,6 +190,22 @@ class AsyncTrainingCoordinator:
             self._counts.reset()
             self._activity.reset()
             self._wake()
+
+    def state(self) -> Dict[str, Any]:
+        """The counts, and where the degree that tunes itself stands; plain values."""
+        with self._lock:
+            return {
+                'counts': self._counts.state(),
+                'controller': None if self._controller is None else self._controller.state(),
+            }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`, before anything has started."""
+        with self._lock:
+            self._counts.restore(state['counts'])
+            if self._controller is not None and state['controller'] is not None:
+                self._controller.restore(state['controller'])
+                self._degree = self._controller.degree
 
     # ---------------------------------------------------------------- the end
 

@@ -50,6 +50,18 @@ class RoundCounts:
         self._work_time[kind] += seconds
         self.max_lag = max(self.max_lag, self.lag)
 
+    def state(self) -> Dict[str, Any]:
+        return {
+            'finished': dict(self.finished), 'dropped': self.dropped, 'max_lag': self.max_lag,
+            'work_time': dict(self._work_time), 'wait_time': dict(self._wait_time),
+        }
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from `state`. Rounds that were collected and not trained are gone: they count as dropped."""
+        self.finished, self.dropped, self.max_lag = dict(state['finished']), state['dropped'], state['max_lag']
+        self._work_time, self._wait_time = dict(state['work_time']), dict(state['wait_time'])
+        self.dropped += self.lag
+
     def __str__(self) -> str:
         return (
             f'collect_count={self.finished["collect"]}, train_count={self.finished["train"]}, '

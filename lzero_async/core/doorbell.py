@@ -7,6 +7,8 @@ import socket
 import threading
 from typing import Any, Callable, Iterator, Optional
 
+ASKING_FOR_THE_END = (signal.SIGINT, signal.SIGTERM)
+
 
 @contextlib.contextmanager
 def ctrl_c_blocked() -> Iterator[None]:
@@ -54,6 +56,7 @@ class Doorbell:
     def rung_by_ctrl_c(self, handler: Callable[[], None]) -> Iterator[None]:
         """While this lasts the first Ctrl-C rings and calls `handler`, the next raises KeyboardInterrupt.
 
+        SIGTERM, which is how a scheduler or a machine that shuts down asks for the end, is the same as Ctrl-C.
         `handler` runs between any two steps of the main thread, so it must take no lock. In any other thread than the
         main one this does nothing: Python runs signal handlers in the main thread only.
         """
@@ -62,14 +65,17 @@ class Doorbell:
             return
 
         def on_signal(_signum: int, _frame: Any) -> None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for one in ASKING_FOR_THE_END:
+                signal.signal(one, signal.default_int_handler)
             handler()
 
         previous_fd = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
-        previous = signal.signal(signal.SIGINT, on_signal)
+        previous = {one: signal.signal(one, on_signal) for one in ASKING_FOR_THE_END}
         try:
             yield
         finally:
-            # A handler that was not installed from Python reads as None, and cannot be put back from here.
-            signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
+            for one, before in previous.items():
+                # A handler that was not installed from Python reads as None, and cannot be put back from here.
+                default = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL
+                signal.signal(one, default if before is None else before)
             signal.set_wakeup_fd(previous_fd)

@@ -4,11 +4,11 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
-from typing import Any, Callable, ContextManager, Optional
+from typing import Any, Callable, ContextManager, Dict, Mapping, Optional
 
 from .channels import Channels
 from .errors import RestartsExhausted, RoleFailed, Stopped, WorkerLost
-from .protocols import Evaluation, Evaluator, Learner, Observer, Replaceable
+from .protocols import Evaluation, Evaluator, Learner, Observer, Replaceable, Resumable
 from .weights import WeightSnapshot
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,19 @@ class EvaluationSchedule:
             self._running = True
         self._channels.coordinator.run_eval(self._evaluate)
 
+    def state(self) -> Dict[str, Any]:
+        """Plain values. One that has begun or waits is due again."""
+        with self._lock:
+            due = self._due or self._running
+        own = self._evaluator.state() if isinstance(self._evaluator, Resumable) else None
+        return {'due': due, 'evaluator': None if own is None else dict(own)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._due = state['due']
+        if isinstance(self._evaluator, Resumable) and state['evaluator'] is not None:
+            self._evaluator.restore(state['evaluator'])
+
     def finish(self) -> None:
         """Wait until no evaluation is running or waiting."""
         while self._channels.coordinator.eval_in_progress:
@@ -85,6 +98,7 @@ class EvaluationSchedule:
             raise failure from error
         if evaluation is not None and evaluation.stop:
             self._on_stop_value()
+        self._channels.whereabouts.note('evaluator', 'waits for the next evaluation to fall due')
         with self._lock:
             self._running = self._waiting is not None
             again = self._running
@@ -92,6 +106,7 @@ class EvaluationSchedule:
             self._channels.coordinator.run_eval(self._evaluate)
 
     def _play(self, snapshot: WeightSnapshot) -> Optional[Evaluation]:
+        self._channels.whereabouts.note('evaluator', f'evaluates version {snapshot.policy_version}')
         with self._context():
             while True:
                 try:

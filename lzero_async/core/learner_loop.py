@@ -52,6 +52,12 @@ class LearnerLoop:
             return None
         return self._train_round(fresh)
 
+    def keep(self, batch: SegmentBatch) -> None:
+        """Take a batch into the buffer that is not going to be trained in this run. Its updates are owed."""
+        fresh = self._fresh_part(batch, Claim(paid=False, bound=self._channels.coordinator.highest_degree))
+        if fresh is not None:
+            self._learner.admit(fresh)
+
     # ---------------------------------------------------------------- the next batch
 
     def _claim_ahead(self) -> bool:
@@ -64,6 +70,7 @@ class LearnerLoop:
     def _next_batch(self) -> Tuple[SegmentBatch, Claim]:
         """The batch with the oldest weights, waiting for one that may be trained."""
         queue, timeout = self._channels.queue, self._channels.settings.batch_timeout
+        self._note('waits for a batch')
         self._wait_for_batches()
         while True:
             wakes, first = queue.wakes, queue.first()
@@ -72,6 +79,7 @@ class LearnerLoop:
             if claim is not None:
                 queue.remove(first)
                 return first, claim
+            self._note('waits for a batch with older weights')
             # A batch with older weights is still being collected, and one more round would make it too stale.
             if not queue.wait_for_other_first(first, timeout, wakes):
                 who = self._who_collects()
@@ -136,6 +144,7 @@ class LearnerLoop:
         """Train the round of a batch, or, with None, one in advance."""
         staleness = batch.staleness(self._channels.outstanding.finished) if batch is not None else 0
         age = batch.age(self._channels.clock()) if batch is not None else 0.0
+        self._note(f'trains round {self._channels.outstanding.finished + 1}')
         result = self._channels.coordinator.run_train(lambda: self._train(batch))
         # A round trained ahead pays for a batch to come; one that makes no updates would pay with nothing.
         self._can_pay_ahead = result.sufficient and result.updates > 0
@@ -160,6 +169,9 @@ class LearnerLoop:
         channels.outstanding.finish()
         channels.coordinator.report_signals(result.signals)
         return result
+
+    def _note(self, what: str) -> None:
+        self._channels.whereabouts.note('learner', what)
 
     def _tell(self, result: RoundResult, staleness: int, age: float) -> None:
         coordinator = self._channels.coordinator

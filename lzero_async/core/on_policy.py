@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
 from .checks import integer
 from .errors import BoundBroken, LzeroAsyncError
@@ -169,6 +169,15 @@ class OnPolicyRounds:
             self._samples, self._count = [], 0
             self._begun = self._clock()
             self._enabled = True
+
+    def state(self) -> Dict[str, int]:
+        with self._lock:
+            return {'total': self._total - self._count, 'refused': self._refused, 'rounds': self._rounds}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Go on from `state`, before the first sample."""
+        with self._lock:
+            self._total, self._refused, self._rounds = state['total'], state['refused'], state['rounds']
 
     def get_statistics(self) -> Statistics:
         with self._lock:

@@ -43,7 +43,7 @@ class OnPolicyCollector:
                 if self._rounds.store(piece, piece.policy_version, piece.transitions):
                     stored.append(piece)
             if not self._rounds.collection_enabled:
-                return Collected(tuple(stored), env_steps)
+                return Collected(tuple(stored), env_steps, collected.random_state)
             in_vain = in_vain + 1 if self._rounds.samples_collected_this_round == before else 0
             if in_vain and self._stop.requested:
                 raise Stopped('the round was left before it was full')

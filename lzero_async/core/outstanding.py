@@ -40,13 +40,14 @@ class OutstandingRounds:
     A collector says `expect`, pulls, and says `open`. The learner says `claim` or `claim_ahead`, and then `finish`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, finished: int = 0) -> None:
+        """`finished` rounds were trained before."""
         # Guards all that follows; wait_for_round waits on it.
         self._changed = threading.Condition(threading.Lock())
         self._pulls: Dict[int, Pull] = {}
         self._slots = 0
         self._expected = 0
-        self._finished = 0
+        self._finished = finished
         self._training = False
         self._paid = 0
         self._closed = False

@@ -20,6 +20,9 @@ from .weights import WeightSnapshot
 logger = logging.getLogger(__name__)
 
 
+COUNTS = ('sync_count', 'sync_failures', 'param_sync_requests', 'refused_reads', 'published_before')
+
+
 class ParameterSynchronizer:
     """Publishes versions of the weights and carries them to targets. Any thread may call any member.
 
@@ -59,7 +62,7 @@ class ParameterSynchronizer:
         self._places: Dict[Hashable, Place] = {}
         self._staged: Optional[WeightSnapshot] = None
         self._targets: Dict[Hashable, WeightTarget] = {}
-        self._counts = dict.fromkeys(('sync_count', 'sync_failures', 'param_sync_requests', 'refused_reads'), 0)
+        self._counts = dict.fromkeys(COUNTS, 0)
         self._last_sync_time = 0.0
         check_workers('trainer_actor', self._actors, check_source)
         check_workers('rollouter_actor', self._rollouts, check_target)
@@ -165,13 +168,27 @@ class ParameterSynchronizer:
                 'sync_group_initialized': self._group is not None,
                 'current_param_version': version,
                 'current_version': version,
-                'param_sync_count': published,
+                'param_sync_count': published + self._counts['published_before'],
                 'param_sync_requests': self._counts['param_sync_requests'],
                 'non_finite_weights': non_finite + self._counts['refused_reads'],
             }
             if self._as_ray_actor:
                 numbers['is_ready'] = self._group is not None
         return Statistics(numbers)
+
+    def state(self) -> Dict[str, int]:
+        """The counts; plain values."""
+        published, non_finite = self._publication.published, self._publication.non_finite
+        with self._lock:
+            counts = dict(self._counts)
+        counts['published_before'] += published
+        counts['refused_reads'] += non_finite
+        return counts
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Count on from `state`."""
+        with self._lock:
+            self._counts.update(state)
 
     def get_weights_info(self) -> List[WeightInfo]:
         """Name, shape and type of each published weight; those of the trainer's before the first publication."""

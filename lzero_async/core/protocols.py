@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, Protocol, Tuple, runtime_checkable
+from typing import Any, Callable, Mapping, Optional, Protocol, Tuple, runtime_checkable
 
 from .activity import Activity
 from .on_policy import OnPolicyRecord
@@ -36,6 +36,25 @@ class Replaceable(Protocol):
 
     def replace(self) -> None:
         """Put an end to the worker and start another one, which has no weights yet."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """Can be asked where it stands, in plain values, and be made to go on from there before it starts."""
+
+    def state(self) -> Mapping[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Checkpoints(Protocol):
+    """Writes down where a run stands, now and then."""
+
+    def round_finished(self, run_state: Callable[[], Mapping[str, Any]]) -> None:
+        """Called by the learner's thread between two rounds. `run_state` is all that is not the learner's own."""
+
+    def numbers(self) -> Mapping[str, Any]:
+        """For the statistics of the run. Any thread may ask."""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ class Restarts:
             '%s is replaced, %d of %d times within %g s: %s', role, count, self._most, self._window_s, loss
         )
 
+    def restore(self, restarts: int) -> None:
+        """So many were counted before; the budgets begin anew."""
+        with self._lock:
+            self._restarts = restarts
+
     def numbers(self) -> Dict[str, Any]:
         with self._lock:
             return {'worker_restarts': self._restarts}

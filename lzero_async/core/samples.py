@@ -9,6 +9,13 @@ from typing import Any, Callable, Dict, Optional
 logger = logging.getLogger(__name__)
 
 
+KEPT = (
+    'generated', 'processed', 'dropped_stale', 'discarded', 'stale', 'age_sum', 'max_age', 'staleness_sum',
+    'max_staleness', 'max_late_staleness', 'errors', 'timeouts',
+)
+"""What a saved state holds."""
+
+
 class SampleAccount:
     """Any thread may call any member. A sample is one transition. `env_step` are environment steps made before."""
 
@@ -80,6 +87,17 @@ class SampleAccount:
         """Samples were left in the queue when a run was broken off."""
         with self._lock:
             self._discarded += samples
+
+    def state(self) -> Dict[str, Any]:
+        with self._lock:
+            return {name: getattr(self, f'_{name}') for name in KEPT}
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from `state`. Samples that were on their way are gone: they count as discarded."""
+        with self._lock:
+            for name in KEPT:
+                setattr(self, f'_{name}', state[name])
+            self._discarded = self._generated - self._processed - self._dropped_stale
 
     def numbers(self) -> Dict[str, Any]:
         with self._lock:

@@ -45,6 +45,8 @@ class Collected:
     pieces: Tuple[Piece, ...]
     env_steps: int
     """Environment steps made in this collect."""
+    random_state: Any = None
+    """Where the collector's random generators stand after it, if it can be asked to go on from there."""
 
     @classmethod
     def of(cls, policy_version: int, segments: Any, transitions: int, env_steps: int) -> 'Collected':

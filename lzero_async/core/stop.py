@@ -21,6 +21,8 @@ class StopSignal:
         self._asked = threading.Event()
         self._aborted = False
         self._interrupted = False
+        self.times_asked = 0
+        """How often `keep_going` was asked, more or less: who asks makes progress."""
 
     def request(self, reason: str) -> None:
         with self._lock:
@@ -44,6 +46,7 @@ class StopSignal:
 
     def keep_going(self) -> bool:
         """False once work in progress should be left where it is."""
+        self.times_asked += 1
         return not (self._aborted or self._interrupted)
 
     @property

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Optional
+from typing import Dict, List, Mapping, Optional, Sequence
 
 SLOW, FAST = 1 / 32, 1 / 4
 """Weights of the newest round in the long and the short mean."""
@@ -37,6 +37,13 @@ class StrainGauge:
         self._slow = self._fast = self._deviation = 0.0
         self._rising = 0
 
+    def state(self) -> List[float]:
+        return [self._rounds, self._slow, self._fast, self._deviation, self._rising]
+
+    def restore(self, state: Sequence[float]) -> None:
+        rounds, self._slow, self._fast, self._deviation, rising = state
+        self._rounds, self._rising = int(rounds), int(rising)
+
     def reason(self, value: float) -> Optional[str]:
         """Why this value means strain, if it does."""
         if not math.isfinite(value):
@@ -69,6 +76,13 @@ class StrainGauges:
 
     def __init__(self) -> None:
         self._gauges = {field.name: StrainGauge(field.name) for field in fields(TrainingSignals)}
+
+    def state(self) -> Dict[str, List[float]]:
+        return {name: gauge.state() for name, gauge in self._gauges.items()}
+
+    def restore(self, state: Mapping[str, Sequence[float]]) -> None:
+        for name, gauge in self._gauges.items():
+            gauge.restore(state[name])
 
     def reason(self, signals: TrainingSignals) -> Optional[str]:
         found = [

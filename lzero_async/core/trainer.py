@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, List, Optional, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence
 
 from .channels import Channels
 from .collector_loop import CollectorLoop
@@ -17,10 +18,16 @@ from .learner_loop import LearnerLoop
 from .on_policy import OnPolicyRounds
 from .on_policy_collector import OnPolicyCollector
 from .param_sync import ParameterSynchronizer
-from .protocols import Collector, Evaluator, Learner, Observer
+from .protocols import Checkpoints, Collector, Evaluator, Learner, Observer
 from .segment_queue import QueueStatistics
 from .statistics import Statistics
 from .stop import RunLimits
+from .watchdog import Stalled, Watchdog
+
+logger = logging.getLogger(__name__)
+
+LEAVING_S = 5.0
+"""For each thread of a run that has stalled, to come to its end."""
 
 RoleContext = Callable[[str], ContextManager[Any]]
 """Entered by each role's thread around its work, with the role's name."""
@@ -60,8 +67,15 @@ class AsyncTrainer:
         synchronizer: Optional[ParameterSynchronizer] = None,
         role_context: RoleContext = lambda role: contextlib.nullcontext(),
         begun: Optional[float] = None,
+        tell_stall: Callable[[str], None] = logger.error,
+        checkpoints: Optional[Checkpoints] = None,
+        resumed: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        """`begun` is when the user's call began, by time.monotonic(): the first batch is timed from there."""
+        """`begun` is when the user's call began, by time.monotonic(): the first batch is timed from there.
+
+        `tell_stall` gets a report of many lines when no role has made progress for `stall_timeout`. `resumed` is the
+        `state` of the run that this one goes on with; the learner has been restored by itself.
+        """
         if not collectors:
             raise ConfigError('collectors must hold at least one collector, got none')
         if coordinator.is_synchronous and len(collectors) > 1:
@@ -76,12 +90,17 @@ class AsyncTrainer:
         self._limits = limits
         self._learner = learner
         self._observer = observer
+        self._checkpoints = checkpoints
+        self._tell_stall = tell_stall
+        self._stalled = False
+        if resumed is not None:
+            coordinator.restore(resumed['coordinator'])
         self._channels = Channels.open(
             coordinator, synchronizer or ParameterSynchronizer(settings), settings, env_step=learner.env_step,
-            begun=begun,
+            begun=begun, resumed=resumed,
         )
         self._queue, self._stop = self._channels.queue, self._channels.stop
-        if not self._channels.weights.publish(learner.snapshot()):
+        if not self._channels.weights.publish(replace(learner.snapshot(), rounds=self._channels.outstanding.finished)):
             raise ConfigError('the weights to begin with must be finite, got some that are not')
         self._on_policy: Optional[OnPolicyRounds] = None
         if settings.sync_batch_size is not None:
@@ -104,6 +123,10 @@ class AsyncTrainer:
             on_failure=self._fail,
             on_stop_value=lambda: self.request_stop('stop_value'),
         )
+        if resumed is not None:
+            self._evaluation.restore(resumed['evaluation'])
+            if self._on_policy is not None and resumed['on_policy'] is not None:
+                self._on_policy.restore(resumed['on_policy'])
         self._doorbell = Doorbell()
         # Guards the three below.
         self._lock = threading.Lock()
@@ -122,20 +145,37 @@ class AsyncTrainer:
         The first Ctrl-C finishes the current update and ends the run; a second one raises KeyboardInterrupt at once.
         """
         try:
-            with self._doorbell.rung_by_ctrl_c(self._stop.interrupt):
+            with self._doorbell.rung_by_ctrl_c(self._stop.interrupt), self._watch():
                 if self._coordinator.is_synchronous:
                     self._run_serial()
                 else:
                     self._run_threads()
         except BaseException:  # a second Ctrl-C, or a serial role that calls sys.exit()
             self._abort('interrupt')
+            self._settle(keep=False)
             raise
         self._doorbell.close()
         self._coordinator.close()
         self._channels.leave()
+        self._settle(keep=self._checkpoints is not None and self._failure is None)
         if self._failure is not None:
             raise self._failure
         return RunOutcome(self._stop.reason or 'request_stop', self.get_statistics(), self._queue.statistics())
+
+    def state(self) -> Dict[str, Any]:
+        """Where the run stands, but for its learner, in plain values: for `resumed` of another one.
+
+        In the learner's thread between two rounds, or after the run.
+        """
+        return {
+            **self._channels.state(),
+            'evaluation': self._evaluation.state(),
+            'on_policy': None if self._on_policy is None else self._on_policy.state(),
+        }
+
+    def random_states(self) -> List[Any]:
+        """Of each collector, after its last collect; None before the first."""
+        return [collector.random_state for collector in self._collectors]
 
     def get_statistics(self) -> Statistics:
         """All counts of the run, of all its parts, in one read-only copy. Any thread may ask, also after the run."""
@@ -146,6 +186,8 @@ class AsyncTrainer:
             **self._channels.weights.get_statistics(),
             **self._channels.samples.numbers(),
             **self._channels.restarts.numbers(),
+            **(self._checkpoints.numbers() if self._checkpoints is not None else {}),
+            'bad_updates': getattr(self._learner, 'bad_updates', 0),
             'num_collectors': len(self._collectors),
             'collector_engine': self._channels.settings.engine_of('collector'),
             'evaluator_engine': self._channels.settings.engine_of('evaluator'),
@@ -174,6 +216,7 @@ class AsyncTrainer:
         self._train_once()
         if not self._stop.requested:  # as in LightZero's loop, where the last round is not evaluated
             self._evaluation.round_finished()
+        self._save()
 
     def _sync_update(self) -> None:
         assert self._on_policy is not None
@@ -187,6 +230,7 @@ class AsyncTrainer:
         self._observer.on_policy_round(record)
         if not self._stop.requested:
             self._evaluation.round_finished()
+        self._save()
 
     def _update_on_policy(self, samples: List[Any]) -> None:
         trained = self._coordinator.train_count
@@ -224,10 +268,29 @@ class AsyncTrainer:
             self._doorbell.wait(self._channels.settings.generation_timeout / 4)
             if self._stop.interrupted:
                 self._abort('interrupt')
+            if self._stalled:
+                break
             for collector in self._collectors:
                 collector.report_overdue()
         for thread in threads:
-            thread.join()
+            # One that hangs is left behind: it is a daemon, and ends with the process.
+            thread.join(LEAVING_S if self._stalled else None)
+
+    def _watch(self) -> ContextManager[Any]:
+        settings, channels = self._channels.settings, self._channels
+        if settings.stall_timeout is None or self._coordinator.is_synchronous:
+            return contextlib.nullcontext()
+        return Watchdog(
+            settings.stall_timeout, lambda: (channels.whereabouts.moves, channels.stop.times_asked),
+            channels.whereabouts.lines, self._on_stall,
+        )
+
+    def _on_stall(self, report: str) -> None:
+        self._tell_stall(report)
+        if self._channels.settings.stall_ends_run:
+            self._fail(RoleFailed('run', Stalled(report.split('\n\n')[0])))
+            self._stalled = True
+            self._doorbell.ring()
 
     def _roles_run(self) -> bool:
         with self._lock:
@@ -265,6 +328,7 @@ class AsyncTrainer:
                 self._train_once()
                 # Also while the last rounds are trained after a stop: they are as good as any to evaluate.
                 self._evaluation.round_finished()
+                self._save()
         self._evaluation.finish()
 
     # ---------------------------------------------------------------- both
@@ -276,6 +340,19 @@ class AsyncTrainer:
         limit = self._learner_loop.step()
         if limit is not None:
             self.request_stop(limit)
+
+    def _settle(self, keep: bool) -> None:
+        """What was collected and not trained is kept in the buffer if that is going to be saved, else given up."""
+        while self._channels.left_over:
+            batch = self._channels.left_over.pop(0)
+            if keep:
+                self._learner_loop.keep(batch)
+            else:
+                self._channels.samples.discarded(batch.transitions)
+
+    def _save(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.round_finished(self.state)
 
     def _abort(self, reason: str) -> None:
         self._stop.abort(reason)

@@ -1,7 +1,7 @@
 """The replay ratio as an account: collected transitions owe updates, updates pay."""
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Dict, Optional
 
 
 class UpdateAccount:
@@ -31,6 +31,17 @@ class UpdateAccount:
 
     def pay(self, updates: int) -> None:
         self._paid += updates
+
+    def state(self) -> Dict[str, Any]:
+        return {'transitions': self._transitions, 'whole_updates': self._whole_updates, 'paid': self._paid}
+
+    def restore(self, state: Dict[str, Any], most_owed: int) -> int:
+        """Go on from `state`. Returns the updates that are let go, since no more than `most_owed` may be owed."""
+        self._transitions, self._whole_updates = state['transitions'], state['whole_updates']
+        self._paid = state['paid']
+        let_go = max(0, self.owed - most_owed)
+        self._paid += let_go
+        return let_go
 
     @property
     def owed(self) -> int:

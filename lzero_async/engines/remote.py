@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from ..core.errors import RemoteError, Stopped, WorkerLost
 from ..core.protocols import Evaluation, KeepGoing
@@ -33,6 +33,17 @@ class Patience:
     step: float = 30.0
     """Between two environment steps."""
     load: float = 30.0
+
+
+class Interval(Protocol):
+    """When evaluations fall due."""
+
+    @property
+    def last(self) -> int: ...
+
+    def restore(self, last: int) -> None: ...
+
+    def due(self, train_iter: int) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -196,16 +207,23 @@ class RemoteEvaluator(RemoteRole):
 
     def __init__(
         self, name: str, launch: Launch, place: Any, patience: Patience, draw: Callable[[str, float, int], None],
-        due: Callable[[int], bool], save_best: Callable[[Any], None],
+        interval: Interval, save_best: Callable[[Any], None],
     ) -> None:
         super().__init__(name, launch, place, patience, draw)
-        self._due = due
+        self._interval = interval
         self._save_best = save_best
         self._best = float('-inf')
 
     def due(self, train_iter: int) -> bool:
         self.start()  # with the first round: before that it would only slow the others' start
-        return self._due(train_iter)
+        return self._interval.due(train_iter)
+
+    def state(self) -> Dict[str, Any]:
+        return {'last_eval_iter': self._interval.last, 'best': self._best}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._interval.restore(state['last_eval_iter'])
+        self._best = state['best']
 
     def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:
         evaluation: Evaluation = self._work('evaluate', _light(snapshot), keep_going=keep_going)

@@ -16,6 +16,13 @@ DEFAULTS = dict(
     enable_async_debug_log=False,
     data_queue_size=10,
     max_queue_size=10,
+    resume=False,
+    checkpoint_interval_rounds=100,
+    checkpoint_interval_s=300.0,
+    keep_checkpoints=2,
+    max_bad_updates=10,
+    stall_timeout=600.0,
+    stall_ends_run=True,
     min_off_policy_degree=1,
     max_off_policy_degree=None,
     staleness_threshold=3,
@@ -67,6 +74,13 @@ REFUSED = dict(
     enable_async_debug_log=None,
     data_queue_size=0,
     max_queue_size=0,
+    resume='yes',
+    checkpoint_interval_rounds=0,
+    checkpoint_interval_s=0.0,
+    keep_checkpoints=-1,
+    max_bad_updates=0,
+    stall_timeout=0,
+    stall_ends_run=1,
     min_off_policy_degree=0,
     max_off_policy_degree=0,
     staleness_threshold=-1,
@@ -116,6 +130,9 @@ LEAST_INT = dict(
     off_policy_degree=-1,
     data_queue_size=1,
     max_queue_size=1,
+    checkpoint_interval_rounds=1,
+    keep_checkpoints=0,
+    max_bad_updates=1,
     min_off_policy_degree=1,
     max_off_policy_degree=1,
     staleness_threshold=0,
@@ -138,13 +155,14 @@ LEAST_FLOAT = dict(
 ABOVE_ZERO = [
     'max_sample_age_s', 'batch_timeout', 'generation_timeout', 'sync_timeout', 'sync_monitor_interval',
     'switch_interval_s', 'summary_interval_s', 'worker_restart_window_s', 'worker_start_timeout',
+    'checkpoint_interval_s', 'stall_timeout',
 ]
 FLOATS = [*LEAST_FLOAT, *ABOVE_ZERO]
 MAY_BE_NONE = [
     'data_queue_size', 'max_queue_size', 'max_off_policy_degree', 'max_staleness_allowed', 'max_sample_age_s',
     'sync_batch_size', 'learner_threads', 'collector_threads', 'evaluator_threads', 'switch_interval_s',
     'collector_engine', 'evaluator_engine', 'cpu_affinity', 'ray_address', 'collector_resources',
-    'evaluator_resources',
+    'evaluator_resources', 'checkpoint_interval_rounds', 'checkpoint_interval_s', 'stall_timeout',
 ]
 
 LIGHTZERO_POLICY = dict(

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 from acting_roles import PATIENCE, Acting, Stage
 from fakes import our_threads
-from hiring import BOTH, ENVIRONMENT, await_no_thread, open_engine
+from hiring import BOTH, ENVIRONMENT, Every, await_no_thread, open_engine
 
 from lzero_async.engines.remote import Patience, RemoteCollector, RemoteEvaluator
 
@@ -64,8 +64,7 @@ def hire(engine, tmp_path):
 
         if name == 'evaluator':
             role = RemoteEvaluator(
-                name, launch, engine.place, patience, draw, due=lambda train_iter: train_iter % 2 == 0,
-                save_best=best.append,
+                name, launch, engine.place, patience, draw, interval=Every(2), save_best=best.append,
             )
         else:
             role = RemoteCollector(name, launch, engine.place, patience, draw)

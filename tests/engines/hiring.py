@@ -20,6 +20,20 @@ ENVIRONMENT = {'PYTHONPATH': SEARCH_PATH, 'RAY_AUTH_MODE': 'disabled', 'RAY_USAG
 """With which Ray's workers can import what lies here."""
 
 
+class Every:
+    """Evaluations fall due at every so many iterations."""
+
+    def __init__(self, iterations):
+        self._iterations = iterations
+        self.last = 0
+
+    def restore(self, last):
+        self.last = last
+
+    def due(self, train_iter):
+        return train_iter % self._iterations == 0
+
+
 def open_engine(name, log_folder, **settings):
     if name == 'process':
         from lzero_async.engines.process import ProcessEngine

@@ -10,7 +10,7 @@ import pytest
 import torch
 from acting_roles import Acting, Once, Stage, place_of_fall
 from fakes import FakeLearner, FakeObserver, make_run, our_threads
-from hiring import PATIENCE, assert_gone, until
+from hiring import PATIENCE, Every, assert_gone, until
 
 from lzero_async.core.config import AsyncConfig
 from lzero_async.core.errors import RemoteError, RestartsExhausted, RoleFailed, WorkerLost
@@ -52,7 +52,7 @@ class Team:
             role.start()
         evaluating = RemoteEvaluator(
             'evaluator', self._launcher('evaluator', {}), self.engine.place, patience, lambda *point: None,
-            due=lambda train_iter: train_iter % 10 == 0, save_best=lambda state: None,
+            interval=Every(10), save_best=lambda state: None,
         ) if evaluator else None
         limits = {key: settings.pop(key) for key in ('max_env_step', 'max_train_iter') if key in settings}
         run = make_run(

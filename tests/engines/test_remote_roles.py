@@ -11,7 +11,7 @@ import pytest
 import torch
 from acting_roles import Once, OnceElsewhere, place_of_fall
 from fakes import start
-from hiring import PATIENCE, assert_gone, is_gone, snapshot, torch_snapshot, yes
+from hiring import PATIENCE, Every, assert_gone, is_gone, snapshot, torch_snapshot, yes
 
 from lzero_async.core.config import AsyncConfig
 from lzero_async.core.errors import RemoteError, Stopped, WorkerLost
@@ -527,7 +527,7 @@ def test_a_question_whether_an_evaluation_is_due_starts_no_second_worker_beside_
 
     asked = threading.Event()
     evaluator = RemoteEvaluator(
-        'evaluator', launch, None, Patience(), lambda *point: None, due=lambda train_iter: True, save_best=print
+        'evaluator', launch, None, Patience(), lambda *point: None, interval=Every(1), save_best=print
     )
     evaluator.start()
     replacing = start(evaluator.replace)  # by the evaluator's thread
