@@ -25,6 +25,7 @@ setup(
         'psutil',
         'pympler',
         'rich',
+        'safetensors',
         'tensorboard',
         'torch>=2.0',
         # LightZero imports it. Left free, pip takes one so old that it does not say which protobuf it breaks with.
