@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 ROMS := $(VENV)/roms
 DEMO_STEPS ?= 2000
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench soak clean
 
 demo: $(READY)
 	$(BIN)/python zoo_configs/cartpole_unizero_segment_async_config.py \
@@ -18,6 +18,10 @@ test: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Half an hour of real training, SIGKILL at 20 random moments, 100 000 rounds of fakes.
+soak: $(READY)
+	$(BIN)/python -m pytest -m soak -s tests/soak
 
 bench: $(READY) $(ROMS)
 	$(BIN)/python -m benchmarks.speed cartpole

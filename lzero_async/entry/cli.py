@@ -8,13 +8,15 @@ import sys
 import traceback
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
+from ..checkpoints.errors import FolderInUse, StateDamaged
 from ..core.config import AsyncConfig
 from ..core.engine_choice import ENGINES
 from ..core.errors import ConfigError, RoleFailed
 from ..version import __version__
 from .evaluate import evaluate_checkpoint
+from .recipe import Recipe
 from .run import LOG_LEVELS, run_training
 
 EXIT_FAILURE, EXIT_CONFIG, EXIT_INTERRUPT = 1, 2, 130
@@ -27,10 +29,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     train = commands.add_parser('train', help='train with a config file that has main_config and create_config')
     train.add_argument('config', type=Path)
     _add_run_options(train)
+    resume = commands.add_parser('resume', help='go on with a run from the state that it has saved')
+    resume.add_argument('exp_dir', help='the folder of the run')
+    resume.add_argument('--max-env-step', type=int, help='default: as the run was called')
+    resume.add_argument('--max-train-iter', type=int, help='default: as the run was called')
+    resume.add_argument('--log-level', choices=LOG_LEVELS, default='INFO', help='of the run\'s log file')
     commands.add_parser('settings', help='list the settings that a config may have in its policy')
     options = parser.parse_args(argv)
     if options.command == 'settings':
         return _print_settings()
+    if options.command == 'resume':
+        return _resume(options)
     try:
         main_config, create_config = _load(options.config)
     except ConfigError as error:
@@ -73,28 +82,47 @@ def _train(main_config: Any, create_config: Any, options: argparse.Namespace) ->
             main_config.policy[name] = getattr(options, name)
     if options.exp_name is not None:
         main_config.exp_name = options.exp_name
+    if options.eval_only:
+        return _exit_code(lambda: _evaluate(main_config, create_config, options))
+    return _exit_code(lambda: run_training(
+        [main_config, create_config], options.seed, None, options.model_path, options.max_train_iter,
+        options.max_env_step, log_level=options.log_level,
+    ).ended_by)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    def go_on() -> str:
+        recipe = Recipe.read(options.exp_dir)
+        recipe.main.exp_name = options.exp_dir
+        recipe.main.policy.resume = True
+        return run_training(
+            [recipe.main, recipe.create], recipe.seed,
+            max_train_iter=recipe.max_train_iter if options.max_train_iter is None else options.max_train_iter,
+            max_env_step=recipe.max_env_step if options.max_env_step is None else options.max_env_step,
+            log_level=options.log_level,
+        ).ended_by
+
+    return _exit_code(go_on)
+
+
+def _exit_code(work: Callable[[], str]) -> int:
     try:
-        if options.eval_only:
-            return _evaluate(main_config, create_config, options)
-        result = run_training(
-            [main_config, create_config], options.seed, None, options.model_path, options.max_train_iter,
-            options.max_env_step, log_level=options.log_level,
-        )
-    except ConfigError as error:
+        ended_by = work()
+    except (ConfigError, StateDamaged, FolderInUse) as error:
         return _refused(error)
     except RoleFailed:
         traceback.print_exc()
         return EXIT_FAILURE
-    return EXIT_INTERRUPT if result.ended_by == 'interrupt' else 0
+    return EXIT_INTERRUPT if ended_by == 'interrupt' else 0
 
 
-def _evaluate(main_config: Any, create_config: Any, options: argparse.Namespace) -> int:
+def _evaluate(main_config: Any, create_config: Any, options: argparse.Namespace) -> str:
     evaluation = evaluate_checkpoint([main_config, create_config], options.model_path, options.seed)
     deviation = statistics.pstdev(evaluation.returns) if evaluation.returns else 0.0
     print(f'policy_version {evaluation.policy_version}, {len(evaluation.returns)} episodes')
     print(f'mean {evaluation.reward_mean:.3f}, deviation {deviation:.3f}')
     print('returns', ' '.join(f'{one:g}' for one in evaluation.returns))
-    return 0
+    return 'evaluated'
 
 
 def _load(path: Path) -> Tuple[Any, Any]:
@@ -119,7 +147,7 @@ def _print_settings() -> int:
     return 0
 
 
-def _refused(error: ConfigError) -> int:
+def _refused(error: Exception) -> int:
     print(f'lzero-async: {error}', file=sys.stderr)
     return EXIT_CONFIG
 

@@ -104,23 +104,33 @@ def _run_async(
 ) -> TrainingResult:
     from ..engines.opened import Engines, check_installed, choose_engines
     from ..lightzero import build, random_streams, roles
-    from ..lightzero.run_config import compile_run
+    from ..lightzero.run_checkpoints import Intervals, RunCheckpoints
+    from ..lightzero.run_config import check_folder
     from ..monitoring.run_monitor import RunMonitor
     from ..monitoring.watch import watched
     from ..torch_weights import ParameterSynchronizer
+    from .opened_run import open_run
 
     added.check()
     build.check_devices(run.settings)
     settings = choose_engines(run.settings, lambda line: _tell(terminal, line))
     run = replace(run, settings=settings)
     check_installed(settings)
-    cfg = compile_run(run)
-    log_folder = os.path.join(cfg.exp_name, 'log')
-    log.open(os.path.join(log_folder, LOG_FILE))
+    check_folder(run.main.get('exp_name', '.'))
     with contextlib.ExitStack() as at_end:
+        opened = open_run(run, limits, at_end)
+        cfg, resumed = opened.cfg, opened.resumed
+        log_folder = os.path.join(cfg.exp_name, 'log')
+        log.open(os.path.join(log_folder, LOG_FILE))
+        for line in opened.told:
+            _tell(terminal, line)
+            logger.warning(line)
         engines = Engines(settings, log_folder)
         at_end.callback(engines.close)
-        parts = build.build(run, cfg, model, model_path, engines, added.learner_class, added.collector_class)
+        parts = build.build(
+            run, cfg, model, model_path, engines, added.learner_class, added.collector_class, resumed,
+            last_good=lambda: _policy_of(opened.store.last_learner()),
+        )
         at_end.callback(parts.close)
         coordinator = AsyncTrainingCoordinator(
             settings.off_policy_degree,
@@ -132,6 +142,21 @@ def _run_async(
             max_off_policy_degree=settings.max_off_policy_degree,
         )
         monitor = RunMonitor(coordinator, parts.learner, parts.tb_logger, settings, cfg.exp_name)
+        if resumed is not None:
+            monitor.restore(resumed.manifest.run['monitor'])
+        checkpoints: Optional[RunCheckpoints] = None
+        if settings.keep_checkpoints:
+            checkpoints = RunCheckpoints(
+                parts.learner,
+                opened.store,
+                Intervals(settings.checkpoint_interval_rounds, settings.checkpoint_interval_s),
+                random_states=lambda: trainer.random_states(),
+                before_commit=parts.tb_logger.flush,
+                also=lambda: {'monitor': monitor.state()},
+            )
+            at_end.callback(checkpoints.close)
+            if resumed is not None:
+                checkpoints.restore(resumed.manifest.run)
         trainer = AsyncTrainer(
             coordinator,
             parts.collectors,
@@ -143,6 +168,9 @@ def _run_async(
             synchronizer=ParameterSynchronizer(settings),
             role_context=_role_context(run, cfg),
             begun=begun,
+            tell_stall=lambda report: _tell_stall(report, cfg.exp_name),
+            checkpoints=checkpoints,
+            resumed=None if resumed is None else resumed.manifest.run,
         )
         monitor.listen_to(trainer.get_statistics)
         with contextlib.ExitStack() as stack:
@@ -151,18 +179,40 @@ def _run_async(
                 stack.enter_context(roles.switch_interval(settings.switch_interval_s))
             stack.enter_context(watched(monitor, settings, terminal, added.monitor_callbacks))
             added.on_start(trainer)
+            if resumed is not None and limits.reached(parts.learner.env_step, parts.learner.train_iter):
+                ended_by = str(limits.reached(parts.learner.env_step, parts.learner.train_iter))
+                monitor.ended(ended_by)
+                return TrainingResult(parts.policy, ended_by, cfg.exp_name)
             try:
                 outcome = trainer.run()
             except RoleFailed as failure:
                 monitor.ended('failure', str(failure))
                 try:
+                    if checkpoints is not None and failure.role != 'learner':
+                        checkpoints.finish(trainer.state())
                     parts.finish()
                 except Exception:  # the first failure is the one to raise
                     logger.exception('the last state could not be saved')
                 raise
+            if checkpoints is not None:
+                checkpoints.finish(trainer.state())
             parts.finish()
             monitor.ended(outcome.ended_by)
     return TrainingResult(parts.policy, outcome.ended_by, cfg.exp_name)
+
+
+def _tell_stall(report: str, exp_name: str) -> None:
+    path = os.path.join(exp_name, time.strftime('stall_%Y%m%d_%H%M%S.txt'))
+    logger.error('%s\n(also in %s)', report, path)
+    try:
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(report + '\n')
+    except OSError:
+        logger.exception('the report could not be written to %s', path)
+
+
+def _policy_of(learner: Optional[Any]) -> Optional[Any]:
+    return None if learner is None else learner['policy']
 
 
 def _tell(terminal: Any, line: str) -> None:

@@ -7,14 +7,16 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
 
 import torch
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import BaseLearner
+from lzero.mcts.buffer.game_segment import GameSegment
 from torch.utils.tensorboard import SummaryWriter
 
+from ..checkpoints.store import LoadedState
 from ..core.config import AsyncConfig
 from ..core.doorbell import ctrl_c_blocked
 from ..core.errors import WorkerLost
@@ -23,9 +25,11 @@ from ..core.updates import UpdateAccount
 from ..engines.opened import Engines
 from ..engines.remote import RemoteCollector, RemoteRole
 from ..torch_weights import TorchWeights
+from .buffer_journal import BufferJournal
 from .collect import LightZeroCollector
 from .environments import collector_envs, env_seed, evaluator_envs
 from .evaluate import LightZeroEvaluator
+from .guarded_updates import GuardedUpdates
 from .hosted import host_name
 from .lean_world_model import use_lean_training
 from .learn import LightZeroLearner
@@ -96,17 +100,24 @@ def build(
     engines: Engines,
     learner_class: Optional[Type[LightZeroLearner]] = None,
     collector_class: Optional[Type[LightZeroCollector]] = None,
+    resumed: Optional[LoadedState] = None,
+    last_good: Callable[[], Optional[Dict[str, Any]]] = lambda: None,
 ) -> Parts:
     """Environments, policies, learner, buffer, collectors and evaluator, from a compiled config.
 
-    Workers of other processes are started first, and get ready while the rest is made.
+    Workers of other processes are started first, and get ready while the rest is made. With `resumed` the learner and
+    the random generators go on from there; environments begin new episodes. `last_good` is the policy of the last state
+    that was saved.
     """
     settings, serial = run.settings, run.settings.off_policy_degree == 0
     shared_evaluator = serial and not settings.enable_async_eval
     tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
     with contextlib.ExitStack() as on_failure:
         on_failure.callback(tb_logger.close)
-        remote = RemoteRoles(run, cfg, copy.deepcopy(model), engines, tb_logger.add_scalar)
+        random_states_before = [] if resumed is None else resumed.learner['collectors']
+        remote = RemoteRoles(
+            run, cfg, copy.deepcopy(model), engines, tb_logger.add_scalar, random_states=random_states_before
+        )
         on_failure.callback(remote.close)
         remote.launch(collector_class)
         local = _LocalEnvs(cfg, run, remote)
@@ -119,19 +130,25 @@ def build(
             policy.learn_mode.load_state_dict(torch.load(model_path, map_location=cfg.policy.device))
 
         host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
+        buffer = run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial)
         learner = (learner_class or LightZeroLearner)(
             cfg,
             policy,
             host_learner,
-            run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial),
+            buffer,
             tb_logger,
             UpdateAccount(cfg.policy.replay_ratio, cfg.policy.update_per_collect, carry_fraction=not serial),
             weight_ops=None if shared_evaluator else TorchWeights(),
             sample_ahead=settings.sample_ahead and not serial,
+            journal=BufferJournal(buffer, lambda: _plain_segment(cfg)) if settings.keep_checkpoints else None,
         )
 
         if settings.accelerate and not serial and run.family.has_vector_targets:
             use_lean_training(policy)
+
+        learner.guard(GuardedUpdates(policy, cfg.exp_name), settings.max_bad_updates, last_good)
+        if resumed is not None:
+            learner.restore(resumed.learner, resumed.pages)
 
         def seat(field: str, shared: bool, device: str) -> Union[SharedPolicy, RolePolicy]:
             return SharedPolicy(policy) if shared else RolePolicy.beside(policy, field, device, settings.accelerate)
@@ -149,14 +166,24 @@ def build(
                 cfg, seat('eval', shared_evaluator, settings.evaluator_device), local.of_evaluator, tb_logger,
                 host_learner.save_checkpoint,
             )
+        for collector, state in zip(collectors if not remote.collectors else (), random_states_before):
+            if state is not None:
+                collector.restore_random(state)
+        if serial:
+            learner.restore_random()  # the collector draws from the same generators, and comes first
         host_learner.call_hook('before_run')
         if cfg.policy.get('use_wandb', False):
             policy.set_train_iter_env_step(host_learner.train_iter, 0)
         parts = Parts(policy, learner, collectors, evaluator, tb_logger, host_learner)
         restarts = Restarts(settings.max_worker_restarts, settings.worker_restart_window_s)
-        _collect_random(parts, cfg.policy.random_collect_episode_num, restarts)
+        if resumed is None:
+            _collect_random(parts, cfg.policy.random_collect_episode_num, restarts)
         on_failure.pop_all()
     return parts
+
+
+def _plain_segment(cfg: Any) -> GameSegment:
+    return GameSegment(None, game_segment_length=cfg.policy.game_segment_length, config=cfg.policy)
 
 
 class _LocalEnvs:

@@ -12,8 +12,10 @@ from ..core.errors import Stopped
 from ..core.protocols import KeepGoing
 from ..core.segments import Collected, Piece
 from ..core.weights import WeightSnapshot
+from . import random_states
 from .buffer_memory import array_bytes
 from .policies import RolePolicy, SharedPolicy
+from .sound_steps import checked
 
 Forward = Callable[..., Dict[int, Dict[str, Any]]]
 
@@ -33,10 +35,12 @@ class LightZeroCollector:
     ) -> None:
         self._seat = seat
         self._env = env
+        env.step = checked(env.step)
         self._cfg = seat.policy_cfg
         self._by_version = by_version
         self._kept_back: Dict[int, int] = {}  # id of a segment that the host keeps back -> the version that played it
         self._keep_going: KeepGoing = lambda: True
+        self._random_to_restore: Any = None
         mode = seat.policy.collect_mode
         self._search: Forward = mode.forward
         self._mode = mode._replace(forward=self._forward)
@@ -53,7 +57,14 @@ class LightZeroCollector:
     def load_weights(self, weights: Any, policy_version: int) -> None:
         self._seat.load_weights(weights, policy_version)
 
+    def restore_random(self, state: Any) -> None:
+        """Go on from the `random_state` of an earlier collect, with the next one."""
+        self._random_to_restore = state
+
     def collect(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Collected:
+        if self._random_to_restore is not None:
+            random_states.restore_caller(self._random_to_restore)
+            self._random_to_restore = None
         self._keep_going = keep_going
         self.before_collect(snapshot)
         version = snapshot.policy_version
@@ -83,7 +94,7 @@ class LightZeroCollector:
     def _collect(self, version: int, train_iter: int, exploration: Dict[str, float]) -> Collected:
         before = self._host.envstep
         segments = self._host.collect(train_iter=train_iter, policy_kwargs=exploration)
-        return Collected(self._pieces(segments, version), self._host.envstep - before)
+        return Collected(self._pieces(segments, version), self._host.envstep - before, random_states.of_caller())
 
     def _pieces(self, segments: Tuple[List[Any], List[Any]], version: int) -> Tuple[Piece, ...]:
         kept_back, by_version = self._kept_back, {}  # type: Dict[int, int], Dict[int, Tuple[List[Any], List[Any]]]

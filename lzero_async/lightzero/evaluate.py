@@ -1,7 +1,7 @@
 """The evaluator: LightZero's own, on one snapshot, which it saves if it is the best so far."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Union
+from typing import Any, Callable, Dict, List, Mapping, Union
 
 from lzero.worker import MuZeroEvaluator
 
@@ -10,6 +10,7 @@ from ..core.protocols import Evaluation, KeepGoing
 from ..core.weights import WeightSnapshot
 from .checkpoint import save_checkpoint
 from .policies import RolePolicy, SharedPolicy
+from .sound_steps import checked
 
 BEST_CHECKPOINT = 'ckpt_best.pth.tar'
 
@@ -20,6 +21,13 @@ class EvaluationInterval:
     def __init__(self, eval_freq: int) -> None:
         self._eval_freq = eval_freq
         self._last = 0
+
+    @property
+    def last(self) -> int:
+        return self._last
+
+    def restore(self, last: int) -> None:
+        self._last = last
 
     def due(self, train_iter: int) -> bool:
         if train_iter == self._last or train_iter - self._last < self._eval_freq:
@@ -42,7 +50,7 @@ class LightZeroEvaluator:
         self._save_live = save_live
         self._keep_going: KeepGoing = lambda: True
         self._returns: List[float] = []
-        self._step = env.step
+        self._step = checked(env.step)
         env.step = self._step_and_listen  # the host keeps the mean of the returns only
         mode = seat.policy.eval_mode
         self._search = mode.forward
@@ -66,6 +74,12 @@ class LightZeroEvaluator:
 
     def due(self, train_iter: int) -> bool:
         return bool(self._host.should_eval(train_iter))
+
+    def state(self) -> Dict[str, Any]:
+        return {'last_eval_iter': int(self._host._last_eval_iter), 'best': float(self._host._max_episode_return)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._host._last_eval_iter, self._host._max_episode_return = state['last_eval_iter'], state['best']
 
     def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:
         self._keep_going = keep_going

@@ -44,6 +44,8 @@ class HostedRole:
     model: Optional[torch.nn.Module]
     """The user's own, if there is one."""
     collector_class: Optional[Type[LightZeroCollector]] = None
+    random_state: Any = None
+    """Of the collector whose work it goes on with, if any."""
     own_folder: bool = False
     """Whether it works where the run's folder is not at hand. What the host writes there is then thrown away."""
 
@@ -103,6 +105,8 @@ class HostedCollector:
             spec.seat('collect'), collector_envs(spec.cfg, spec.env_seed()), self._curves, spec.cfg.exp_name,
             name=host_name(spec.name),
         )
+        if spec.random_state is not None:
+            self._collector.restore_random(spec.random_state)
 
     def load_weights(self, weights: Any, policy_version: int) -> None:
         self._collector.load_weights(weights, policy_version)

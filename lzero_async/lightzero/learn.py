@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..core.protocols import KeepGoing, RoundResult
 from ..core.segments import Collected, Piece, SegmentBatch
 from ..core.updates import UpdateAccount
 from ..core.weight_ops import WeightOps
 from ..core.weights import WeightSnapshot
+from . import random_streams
+from .buffer_journal import BufferJournal
 from .buffer_memory import BufferMemory
+from .guarded_updates import GuardedUpdates, TooManyBadUpdates
+from .learner_state import capture_policy, capture_random, restore_policy, restore_random
 from .policies import export_learner_state
 from .replay_ages import ReplayAges, stamp_segment
 from .sample_ahead import SampleAhead
@@ -28,8 +32,9 @@ class LightZeroLearner:
 
     def __init__(
         self, cfg: Any, policy: Any, learner: Any, buffer: Any, tb_logger: Any, account: UpdateAccount,
-        weight_ops: Optional[WeightOps], sample_ahead: bool = False,
+        weight_ops: Optional[WeightOps], sample_ahead: bool = False, journal: Optional[BufferJournal] = None,
     ) -> None:
+        """`journal` is that of the buffer, if the learner is to be resumable."""
         self._cfg = cfg.policy
         self._policy = policy
         self._learner = learner
@@ -42,6 +47,13 @@ class LightZeroLearner:
         self._ages = ReplayAges(buffer)
         self._signals = RoundSignals()
         self._memory = BufferMemory(buffer, tb_logger)
+        self._journal = journal
+        self._guard: Optional[GuardedUpdates] = None
+        self._max_bad_updates = 0
+        self._last_good: Callable[[], Optional[Dict[str, Any]]] = lambda: None
+        self._rolled_back_at = -1
+        self._random_to_restore: Optional[Dict[str, Any]] = None
+        self._stream: Any = None
         self._env_step = 0
         self._finished_rounds = 0
         self._trained_rounds = 0
@@ -103,6 +115,62 @@ class LightZeroLearner:
             return None
         return export_learner_state(self._policy, self.train_iter, self._env_step)
 
+    # ---------------------------------------------------------------- bad updates
+
+    def guard(
+        self, guard: GuardedUpdates, max_bad_updates: int, last_good: Callable[[], Optional[Dict[str, Any]]]
+    ) -> None:
+        """Leave bad updates out. `last_good` is the policy of the last saved state, if there is one."""
+        self._guard, self._max_bad_updates, self._last_good = guard, max_bad_updates, last_good
+
+    @property
+    def bad_updates(self) -> int:
+        return 0 if self._guard is None else self._guard.bad_updates
+
+    # ---------------------------------------------------------------- resumable
+
+    @property
+    def journal(self) -> BufferJournal:
+        assert self._journal is not None
+        return self._journal
+
+    def capture(self) -> Dict[str, Any]:
+        """A copy of all it takes to go on from here, but for the pages of the journal. Between two rounds."""
+        return {
+            'policy': capture_policy(self._policy),
+            'random': capture_random(self._stream) if self._random_to_restore is None else self._random_to_restore,
+            'buffer': self.journal.state(),
+            'account': self._account.state(),
+            'train_iter': self.train_iter,
+            'env_step': self._env_step,
+            'finished_rounds': self._finished_rounds,
+            'trained_rounds': self._trained_rounds,
+            'last_budget': self._last_budget,
+            'bad_updates': self.bad_updates,
+        }
+
+    def restore(self, state: Dict[str, Any], pages: Sequence[Any]) -> None:
+        """Go on from `state`; before the first round. Random generators follow with that, in the learner's thread."""
+        restore_policy(self._policy, state['policy'])
+        self._policy.recompute_pos_emb_diff_and_clear_cache()
+        self.journal.restore(state['buffer'], pages)
+        self._learner._last_iter.update(state['train_iter'])
+        self._learner._collector_envstep = self._env_step = state['env_step']
+        self._finished_rounds, self._trained_rounds = state['finished_rounds'], state['trained_rounds']
+        self._last_budget = state['last_budget']
+        if self._guard is not None:
+            self._guard.bad_updates = state['bad_updates']
+        let_go = self._account.restore(state['account'], most_owed=self._last_budget)
+        if let_go:
+            logger.warning('%d updates that were owed are let go, so that no burst of updates follows', let_go)
+        self._random_to_restore = state['random']
+
+    def restore_random(self) -> None:
+        """Let the calling thread's random generators go on from what was restored, if anything was."""
+        if self._random_to_restore is not None:
+            restore_random(self._random_to_restore)
+            self._random_to_restore = None
+
     # ---------------------------------------------------------------- for subclasses, in the learner's thread
 
     def before_round(self) -> None:
@@ -124,6 +192,8 @@ class LightZeroLearner:
         self._memory.log(self.train_iter)
 
     def _begin_round(self) -> None:
+        self._stream = random_streams.current()
+        self.restore_random()
         self._ages.begin_round(self._finished_rounds)
         self.before_round()
 
@@ -163,11 +233,46 @@ class LightZeroLearner:
         if self._cfg.get('use_wandb', False):
             self._policy.set_train_iter_env_step(self.train_iter, self._env_step)
         train_data.append(self.train_iter)
-        log_vars = self._learner.train(train_data, self._env_step)[0]
+        trained = self._train_on(train_data)
+        if trained is None:
+            self._update_was_bad()
+            return
+        log_vars = trained[0]
         if self._cfg.use_priority:
             self._update_priority(train_data, log_vars)
         self._signals.add(log_vars)
         self.after_update(log_vars)
+
+    def _train_on(self, train_data: List[Any]) -> Optional[List[Dict[str, Any]]]:
+        """What the host says of the update; None if it was left out."""
+        if self._guard is None:
+            return self._host_train(train_data)
+        trained: Optional[List[Dict[str, Any]]] = self._guard.update(train_data, self._host_train)
+        return trained
+
+    def _host_train(self, train_data: List[Any]) -> List[Dict[str, Any]]:
+        log_vars: List[Dict[str, Any]] = self._learner.train(train_data, self._env_step)
+        return log_vars
+
+    def _update_was_bad(self) -> None:
+        """After too many in a row go back to the weights of the last saved state; if no update is good then, give up.
+        """
+        assert self._guard is not None
+        if self._guard.in_a_row < self._max_bad_updates:
+            return
+        state = self._last_good() if self._rolled_back_at != self.train_iter else None
+        if state is None:
+            tried = self._rolled_back_at == self.train_iter
+            raise TooManyBadUpdates(
+                f'the last {self._guard.in_a_row} updates were left out (max_bad_updates {self._max_bad_updates}), and '
+                + ('going back to the last saved state did not help' if tried else 'no state is saved to go back to')
+            )
+        restore_policy(self._policy, state)
+        self._rolled_back_at = self.train_iter
+        self._guard.in_a_row = 0
+        logger.error(
+            'back to the weights of the last saved state: the last %d updates were left out', self._max_bad_updates
+        )
 
     def _update_priority(self, train_data: Any, log_vars: Any) -> None:
         if 'value_priority_orig' in log_vars:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, List, Optional, Type
+from typing import Any, Callable, List, Optional, Sequence, Type
 
 import torch
 
@@ -25,8 +25,9 @@ class RemoteRoles:
 
     def __init__(
         self, run: RunConfig, cfg: Any, model: Optional[torch.nn.Module], engines: Engines,
-        draw: Callable[[str, float, int], None],
+        draw: Callable[[str, float, int], None], random_states: Sequence[Any] = (),
     ) -> None:
+        """`random_states` are those of the collectors whose work these go on with, if any."""
         self._run = run
         # Copies: the learner, which is made meanwhile, changes both.
         self._cfg = copy.deepcopy(cfg)
@@ -34,6 +35,7 @@ class RemoteRoles:
         self._model = model
         self._engines = engines
         self._draw = draw
+        self._random_states = {f'collector-{index}': state for index, state in enumerate(random_states)}
         self.collectors: List[RemoteCollector] = []
         self.evaluator: Optional[RemoteEvaluator] = None
 
@@ -51,7 +53,7 @@ class RemoteRoles:
         if engine is not None:
             self.evaluator = RemoteEvaluator(
                 'evaluator', self._launcher(engine, 'evaluator', None), engine.place, patience, self._draw,
-                due=EvaluationInterval(self._cfg.policy.eval_freq).due,
+                interval=EvaluationInterval(self._cfg.policy.eval_freq),
                 save_best=lambda state: _save_best(state, exp_name),
             )
 
@@ -82,6 +84,7 @@ class RemoteRoles:
                 cores=plan.cores_of(name) if pinned else None,
                 model=self._model,
                 collector_class=collector_class,
+                random_state=None if restart else self._random_states.get(name),
                 own_folder=not engine.on_this_machine,
             )
             return engine.launch(name, role)

@@ -33,8 +33,20 @@ def read_config(input_cfg: Sequence[Any], seed: int) -> RunConfig:
     return RunConfig(main, create, settings, family, seed)
 
 
+def check_folder(exp_name: str) -> None:
+    """Refuse an experiment folder that cannot be written to."""
+    folder = os.path.abspath(exp_name)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f'exp_name must be a folder that can be written, got {exp_name!r}: {folder} cannot')
+
+
 def compile_run(run: RunConfig) -> Any:
-    """Let the host compile the config. Makes the experiment folder, under a new name if it exists already."""
+    """Let the host compile the config. Makes the experiment folder, under a new name if it exists already.
+
+    A run that resumes keeps the name.
+    """
     import torch
     from ding.config import compile_config
 
@@ -43,7 +55,10 @@ def compile_run(run: RunConfig) -> Any:
     if 'exp_name' in main:
         # The host writes under './<exp_name>': an absolute name would end up in two places.
         main.exp_name = os.path.relpath(main.exp_name)
-    return compile_config(main, seed=run.seed, env=None, auto=True, create_cfg=run.create, save_cfg=True)
+    return compile_config(
+        main, seed=run.seed, env=None, auto=True, create_cfg=run.create, save_cfg=True,
+        renew_dir=not run.settings.resume,
+    )
 
 
 def _host_keys(create: Any) -> Any:

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Callable, Optional
+from dataclasses import asdict
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from ..core.config import AsyncConfig
 from ..core.coordinator import AsyncTrainingCoordinator
@@ -87,6 +88,21 @@ class RunMonitor:
             logger.info('the run ended by %s', ended_by)
         else:
             logger.error('the run ended by %s: %s', ended_by, error)
+
+    def state(self) -> Dict[str, Any]:
+        """Plain values, for `restore` of a run that goes on with this one."""
+        with self._lock:
+            best = self._best_evaluation
+            return {
+                'rounds': self._rounds, 'lag_sum': self._lag_sum,
+                'best_evaluation': None if best is None else {**asdict(best), 'returns': list(best.returns)},
+            }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        best = state['best_evaluation']
+        with self._lock:
+            self._rounds, self._lag_sum = state['rounds'], state['lag_sum']
+            self._best_evaluation = None if best is None else Evaluation(**{**best, 'returns': tuple(best['returns'])})
 
     def report(self) -> RunReport:
         statistics, activity = self._statistics(), self._coordinator.activity()

@@ -33,8 +33,8 @@ PATIENCE_S = 120
 class NotingCartPole(CartPoleEnv):
     """Plays by its seed, which LightZero's own does not, writes each reset to the file `journal`, and may have a fault.
 
-    `fault` is a dict: `how` is 'raise' or 'hang', `after` the steps before it, and `once` a file that says that it
-    has happened, if it is to happen once only.
+    `fault` is a dict: `how` is 'raise', 'hang', 'nan' or 'nan reward', `after` the steps before it, and `once` a file
+    that says that it has happened, if it is to happen once only.
     """
 
     @staticmethod
@@ -60,20 +60,27 @@ class NotingCartPole(CartPoleEnv):
 
     def step(self, action):
         self._steps += 1
+        timestep = super().step(action)
         fault = self._cfg.get('fault')
-        if fault is not None and fault['role'] == self._cfg['role'] and self._steps > fault['after']:
-            if 'once' not in fault:
-                self._fail(fault['how'])
-            elif not os.path.exists(fault['once']):
-                pathlib.Path(fault['once']).touch()
-                self._fail(fault['how'])
-        return super().step(action)
+        if fault is None or fault['role'] != self._cfg['role'] or self._steps <= fault['after']:
+            return timestep
+        if 'once' in fault:
+            if os.path.exists(fault['once']):
+                return timestep
+            pathlib.Path(fault['once']).touch()
+        return self._failed(fault['how'], timestep)
 
     @staticmethod
-    def _fail(how):
+    def _failed(how, timestep):
         if how == 'raise':
             raise OSError('the simulator is gone')
-        time.sleep(3600)
+        if how == 'nan':
+            timestep.obs['observation'][0] = float('nan')
+        elif how == 'nan reward':
+            timestep = timestep._replace(reward=to_ndarray([float('nan')]))
+        else:
+            time.sleep(3600)
+        return timestep
 
 
 @dataclasses.dataclass(frozen=True)
