@@ -55,7 +55,7 @@ def test_an_environment_that_hangs_in_a_thread_is_reported_and_the_run_ends(tmp_
     with pytest.raises(RoleFailed, match='no role has made progress'):
         noted_run(
             tmp_path, noting_cartpole(tmp_path, fault), notes=Notes(tmp_path), max_env_step=10 ** 6,
-            off_policy_degree=2, eval_freq=10 ** 6, stall_timeout=8.0,
+            off_policy_degree=2, eval_freq=10 ** 6, stall_timeout=20.0,
         )
     (report,) = glob.glob(str(tmp_path / '**' / 'stall_*.txt'), recursive=True)
     with open(report) as file:
