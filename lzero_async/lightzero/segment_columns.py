@@ -42,7 +42,7 @@ def to_columns(segments: Sequence[Attributes]) -> Any:
             elif _is_plain(value):
                 others.setdefault(name, []).append((row, value))
             else:
-                _warn_of(name, type(value))
+                _warn_of(name, type(value).__name__)
     columns = [
         {
             'name': kind[0],
@@ -94,7 +94,7 @@ def _listed(items: List[Any]) -> List[Any]:
 
 
 @functools.lru_cache(maxsize=None)
-def _warn_of(name: str, kind: type) -> None:
+def _warn_of(name: str, kind: str) -> None:
     logger.warning('%s of segments is not saved: it is %s, and only numbers, strings, arrays and lists are', name, kind)
 
 
