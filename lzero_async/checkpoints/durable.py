@@ -5,7 +5,8 @@ import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import Optional
+
+from .errors import StateDamaged
 
 BLOCK = 1 << 20
 TEMPORARY = '.tmp'
@@ -49,22 +50,17 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def why_not(folder: str, record: FileRecord) -> Optional[str]:
-    """What is wrong with the file that `record` describes, or None."""
+def read_file(folder: str, record: FileRecord) -> bytes:
+    """The content of the file that `record` describes. Raises StateDamaged if it is not as it was written."""
     path = os.path.join(folder, record.name)
     try:
         size = os.path.getsize(path)
         if size != record.size:
-            return f'{record.name} has {size} bytes instead of {record.size}'
-        digest = hashlib.sha256()
+            raise StateDamaged(f'{record.name} has {size} bytes instead of {record.size}')
         with open(path, 'rb') as file:
-            while True:
-                block = file.read(BLOCK)
-                if not block:
-                    break
-                digest.update(block)
+            content = file.read()
     except OSError as error:
-        return f'{record.name} cannot be read: {error}'
-    if digest.hexdigest() != record.sha256:
-        return f'{record.name} is not what was written: its checksum is another'
-    return None
+        raise StateDamaged(f'{record.name} cannot be read: {error}') from error
+    if hashlib.sha256(content).hexdigest() != record.sha256:
+        raise StateDamaged(f'{record.name} is not what was written: its checksum is another')
+    return content

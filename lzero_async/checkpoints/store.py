@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import trees
-from .durable import FileRecord, sync_folder, why_not, write_file
+from .durable import FileRecord, read_file, sync_folder, write_file
 from .errors import StateDamaged
 from .manifest import Manifest, manifest_name
 
@@ -27,7 +27,7 @@ class LoadedState:
 
 
 class StateStore:
-    """Used by one thread at a time."""
+    """Used by one thread at a time, but for `last_learner`."""
 
     def __init__(self, folder: str, keep: int) -> None:
         self.folder = folder
@@ -121,17 +121,11 @@ class StateStore:
         """Of the newest state that is as it was written; None if there is none. Any thread may ask."""
         for number in self.numbers():
             with contextlib.suppress(StateDamaged):
-                record = self._manifest(number).learner
-                if why_not(self.folder, record) is None:
-                    return self._read(record)
+                return self._read(self._manifest(number).learner)
         return None
 
     def _load(self, number: int) -> LoadedState:
         manifest = self._manifest(number)
-        for record in manifest.files:
-            wrong = why_not(self.folder, record)
-            if wrong is not None:
-                raise StateDamaged(wrong)
         return LoadedState(
             manifest, self._read(manifest.learner), tuple(self._read(record) for record in manifest.pages)
         )
@@ -145,10 +139,10 @@ class StateStore:
             raise StateDamaged(f'{name}: {error}') from error
 
     def _read(self, record: FileRecord) -> Any:
+        content = read_file(self.folder, record)
         try:
-            with open(os.path.join(self.folder, record.name), 'rb') as file:
-                return trees.from_bytes(file.read())
-        except (OSError, StateDamaged) as error:
+            return trees.from_bytes(content)
+        except StateDamaged as error:
             raise StateDamaged(f'{record.name}: {error}') from error
 
     def _names(self) -> List[str]:

@@ -179,10 +179,10 @@ def _run_async(
                 stack.enter_context(roles.switch_interval(settings.switch_interval_s))
             stack.enter_context(watched(monitor, settings, terminal, added.monitor_callbacks))
             added.on_start(trainer)
-            if resumed is not None and limits.reached(parts.learner.env_step, parts.learner.train_iter):
-                ended_by = str(limits.reached(parts.learner.env_step, parts.learner.train_iter))
-                monitor.ended(ended_by)
-                return TrainingResult(parts.policy, ended_by, cfg.exp_name)
+            done = None if resumed is None else limits.reached(parts.learner.env_step, parts.learner.train_iter)
+            if done is not None:
+                monitor.ended(done)
+                return TrainingResult(parts.policy, done, cfg.exp_name)
             try:
                 outcome = trainer.run()
             except RoleFailed as failure:

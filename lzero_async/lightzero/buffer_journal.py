@@ -16,10 +16,8 @@ import numpy as np
 from ..checkpoints.errors import StateDamaged
 from ..core.segments import Stamp
 from .replay_ages import STAMP, stamp_segment
-from .segment_columns import Attributes, attributes_of, from_columns, to_columns
+from .segment_columns import NUMBER, Attributes, attributes_of, from_columns, to_columns
 
-NUMBER = 'lzero_async_number'
-"""The attribute of a GameSegment that tells its number."""
 DRAWING_TO_LEARN = ('_sample_orig_data', '_sample_orig_data_episode')
 DRAWING_TO_REANALYZE = ('_sample_orig_reanalyze_batch', '_sample_orig_reanalyze_data')
 

@@ -79,19 +79,13 @@ class GuardedUpdates:
             return
         try:
             os.makedirs(self._folder, exist_ok=True)
-            write_file(self._folder, name, trees.to_bytes({'reason': str(bad), 'batch': _plain(batch)}))
+            write_file(self._folder, name, trees.to_bytes({'reason': str(bad), 'batch': batch}))
         except (OSError, TypeError, ValueError):
             logger.exception('the batch could not be written to %s', name)
 
 
 def _running_statistics(model: Any) -> List[torch.Tensor]:
     return [buffer for name, buffer in model.named_buffers() if 'running_' in name or 'num_batches' in name]
-
-
-def _plain(batch: Any) -> Any:
-    if isinstance(batch, (list, tuple)):
-        return [_plain(part) for part in batch]
-    return batch
 
 
 class _Checked:

@@ -8,10 +8,13 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 
 from ..checkpoints.errors import StateDamaged
+from .replay_ages import STAMP
 
 logger = logging.getLogger(__name__)
 
-NOT_KEPT = ('action_space', 'lzero_async_stamp', 'lzero_async_number')
+NUMBER = 'lzero_async_number'
+"""The attribute of a GameSegment that tells its number."""
+NOT_KEPT = ('action_space', STAMP, NUMBER)
 """The environment's own, which no segment in a buffer is asked for, and ours."""
 REWRITTEN = ('child_visit_segment', 'root_value_segment', 'improved_policy_probs')
 """What reanalyzing changes in place."""

@@ -95,7 +95,7 @@ class RunMonitor:
             best = self._best_evaluation
             return {
                 'rounds': self._rounds, 'lag_sum': self._lag_sum,
-                'best_evaluation': None if best is None else {**asdict(best), 'returns': list(best.returns)},
+                'best_evaluation': None if best is None else asdict(best),
             }
 
     def restore(self, state: Mapping[str, Any]) -> None:

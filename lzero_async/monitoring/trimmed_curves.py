@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import glob
+import io
 import logging
 import os
 
-logger = logging.getLogger(__name__)
+from ..checkpoints.durable import write_file
 
-TEMPORARY = '.tmp'
+logger = logging.getLogger(__name__)
 
 
 def trim_curves(folder: str, saved_at: float) -> int:
@@ -28,12 +29,10 @@ def _trim(path: str, saved_at: float) -> int:
         else:
             others += 1
     if others:
-        with open(path + TEMPORARY, 'wb') as file:
-            writer = RecordWriter(file)
-            for record in kept:
-                writer.write(record)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + TEMPORARY, path)
+        content = io.BytesIO()
+        writer = RecordWriter(content)
+        for record in kept:
+            writer.write(record)
+        write_file(*os.path.split(path), content.getvalue())
         logger.info('%d points that were drawn after the saved state are taken out of %s', others, path)
     return others
