@@ -37,9 +37,12 @@ class Doorbell:
     def __init__(self) -> None:
         self._waiter, self._ringer = socket.socketpair()
         self._ringer.setblocking(False)
+        self._breaking_in = False
+        self._guards_main_thread = False
 
     def ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet: one more says nothing new
+        # Full of rings that nobody has heard yet, one more says nothing new; closed, nobody waits any more.
+        with contextlib.suppress(OSError):
             self._ringer.send(b'\0')
 
     def wait(self, timeout: Optional[float] = None) -> None:
@@ -47,6 +50,16 @@ class Doorbell:
         self._waiter.settimeout(timeout)
         with contextlib.suppress(socket.timeout):
             self._waiter.recv(4096)
+
+    def break_in(self) -> bool:
+        """Raise KeyboardInterrupt in the main thread, whatever it waits for, if it is in `rung_by_ctrl_c`. Any thread.
+        """
+        main = threading.main_thread().ident
+        if not self._guards_main_thread or main is None or not hasattr(signal, 'pthread_kill'):
+            return False
+        self._breaking_in = True
+        signal.pthread_kill(main, signal.SIGINT)
+        return True
 
     def close(self) -> None:
         self._waiter.close()
@@ -67,13 +80,17 @@ class Doorbell:
         def on_signal(_signum: int, _frame: Any) -> None:
             for one in ASKING_FOR_THE_END:
                 signal.signal(one, signal.default_int_handler)
+            if self._breaking_in:
+                raise KeyboardInterrupt
             handler()
 
         previous_fd = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
         previous = {one: signal.signal(one, on_signal) for one in ASKING_FOR_THE_END}
+        self._guards_main_thread = True
         try:
             yield
         finally:
+            self._guards_main_thread = False
             for one, before in previous.items():
                 # A handler that was not installed from Python reads as None, and cannot be put back from here.
                 default = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL

@@ -93,6 +93,7 @@ class AsyncTrainer:
         self._checkpoints = checkpoints
         self._tell_stall = tell_stall
         self._stalled = False
+        self._at_work = 'run'  # which role the calling thread plays, in a serial run
         if resumed is not None:
             coordinator.restore(resumed['coordinator'])
         self._channels = Channels.open(
@@ -153,6 +154,8 @@ class AsyncTrainer:
         except BaseException:  # a second Ctrl-C, or a serial role that calls sys.exit()
             self._abort('interrupt')
             self._settle(keep=False)
+            if self._stalled and self._failure is not None:
+                raise self._failure from self._failure.__cause__
             raise
         self._doorbell.close()
         self._coordinator.close()
@@ -205,12 +208,21 @@ class AsyncTrainer:
         try:
             with contextlib.suppress(Stopped):
                 while not self._stop.requested:
-                    _as_role('collector', collector.step)
-                    _as_role('learner', self._train_and_evaluate if self._on_policy is None else self._sync_update)
+                    self._as_role('collector', collector.step)
+                    self._as_role('learner', self._train_and_evaluate if self._on_policy is None else self._sync_update)
             with contextlib.suppress(Stopped):
                 self._evaluation.finish()
         except RoleFailed as failure:
             self._fail(failure)
+
+    def _as_role(self, role: str, step: Callable[[], Any]) -> None:
+        self._at_work = role
+        try:
+            step()
+        except (Stopped, RoleFailed):
+            raise
+        except Exception as error:
+            raise RoleFailed(role, error) from error
 
     def _train_and_evaluate(self) -> None:
         self._train_once()
@@ -275,10 +287,13 @@ class AsyncTrainer:
         for thread in threads:
             # One that hangs is left behind: it is a daemon, and ends with the process.
             thread.join(LEAVING_S if self._stalled else None)
+        if self._stalled and threads[-1].is_alive() and self._failure is not None:
+            # It hangs amid an update: what it holds is not fit to be saved.
+            self._failure = RoleFailed('learner', self._failure.__cause__ or self._failure)
 
     def _watch(self) -> ContextManager[Any]:
         settings, channels = self._channels.settings, self._channels
-        if settings.stall_timeout is None or self._coordinator.is_synchronous:
+        if settings.stall_timeout is None:
             return contextlib.nullcontext()
         return Watchdog(
             settings.stall_timeout, lambda: (channels.whereabouts.moves, channels.stop.times_asked),
@@ -288,9 +303,12 @@ class AsyncTrainer:
     def _on_stall(self, report: str) -> None:
         self._tell_stall(report)
         if self._channels.settings.stall_ends_run:
-            self._fail(RoleFailed('run', Stalled(report.split('\n\n')[0])))
+            self._fail(RoleFailed(self._at_work, Stalled(report.split('\n\n')[0])))
             self._stalled = True
-            self._doorbell.ring()
+            if not self._coordinator.is_synchronous:
+                self._doorbell.ring()
+            elif not self._doorbell.break_in():
+                logger.error('the run cannot be ended: it hangs in a thread that no signal reaches')
 
     def _roles_run(self) -> bool:
         with self._lock:
@@ -365,12 +383,3 @@ class AsyncTrainer:
             self.request_stop('failure')  # what was collected is sound, and worth training on
         else:
             self._abort('failure')
-
-
-def _as_role(role: str, step: Callable[[], Any]) -> None:
-    try:
-        step()
-    except (Stopped, RoleFailed):
-        raise
-    except Exception as error:
-        raise RoleFailed(role, error) from error

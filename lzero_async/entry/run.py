@@ -194,8 +194,8 @@ def _run_async(
                 except Exception:  # the first failure is the one to raise
                     logger.exception('the last state could not be saved')
                 raise
-            if checkpoints is not None:
-                checkpoints.finish(trainer.state())
+            if checkpoints is not None and not checkpoints.finish(trainer.state()):
+                _tell(terminal, f'the last state of the run could not be written, see {LOG_FILE}')
             parts.finish()
             monitor.ended(outcome.ended_by)
     return TrainingResult(parts.policy, outcome.ended_by, cfg.exp_name)

@@ -130,7 +130,7 @@ def build(
             policy.learn_mode.load_state_dict(torch.load(model_path, map_location=cfg.policy.device))
 
         host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
-        buffer = run.family.make_buffer(cfg.policy, accelerate=settings.accelerate and not serial)
+        buffer = run.family.make_buffer(cfg.policy, serial, settings.accelerate)
         learner = (learner_class or LightZeroLearner)(
             cfg,
             policy,

@@ -14,14 +14,18 @@ class Family:
     """Its GameBuffer, a name in `lzero.mcts`."""
     has_vector_targets: bool
 
-    def make_buffer(self, policy_cfg: Any, accelerate: bool) -> Any:
+    def make_buffer(self, policy_cfg: Any, serial: bool, accelerate: bool) -> Any:
+        """A serial run draws the samples that LightZero draws, also where it forgets some of them."""
         import lzero.mcts
 
-        if accelerate and self.has_vector_targets:
+        from .sound_buffers import sound
+
+        buffer_class = getattr(lzero.mcts, self.buffer_class)
+        if accelerate and self.has_vector_targets and not serial:
             from .vector_targets import VectorTargetsBuffer
 
-            return VectorTargetsBuffer(policy_cfg)
-        return getattr(lzero.mcts, self.buffer_class)(policy_cfg)
+            buffer_class = VectorTargetsBuffer
+        return sound(buffer_class, also_removal=not serial)(policy_cfg)
 
 
 FAMILIES = {

@@ -86,7 +86,13 @@ class RunCheckpoints:
         """Write the last state, after the run, and wait for it. Whether it is on the disk."""
         self._wait()
         self._save(run_state)
-        return self._wait()
+        failure = self._settled()
+        if failure is not None:
+            logger.error(
+                'the last state of the run could not be written, the one before it is what can be resumed: %s: %s',
+                type(failure).__name__, failure,
+            )
+        return failure is None
 
     def restore(self, run_state: Mapping[str, Any]) -> None:
         """Count on from the run that wrote `run_state`."""
@@ -125,24 +131,29 @@ class RunCheckpoints:
             self._wait()
         return self._on_its_way is None
 
-    def _wait(self) -> bool:
-        """Until nothing is on its way. Whether the last state is on the disk."""
+    def _wait(self) -> None:
+        """Until nothing is on its way."""
+        failure = self._settled()
+        if failure is not None:
+            self._retry_at = self._clock() + RETRY_S
+            logger.warning(
+                'the state of the run could not be written, training goes on, and it is tried again in %g s: %s: %s',
+                RETRY_S, type(failure).__name__, failure,
+            )
+
+    def _settled(self) -> Optional[BaseException]:
+        """Wait for what is on its way, if anything is, and count it. Why it could not be written, if so."""
         if self._on_its_way is None:
-            return True
+            return None
         failure, self._on_its_way = self._on_its_way.exception(), None
         if failure is None:
             assert self._page is not None
             self._learner.journal.written(self._page)
             self._count(checkpoint_count=1)
-            return True
-        self._learner.journal.not_written()
-        self._retry_at = self._clock() + RETRY_S
-        self._count(checkpoint_failures=1)
-        logger.warning(
-            'the state of the run could not be written, training goes on, and it is tried again in %g s: %s: %s',
-            RETRY_S, type(failure).__name__, failure,
-        )
-        return False
+        else:
+            self._learner.journal.not_written()
+            self._count(checkpoint_failures=1)
+        return failure
 
     def _count(self, **more: float) -> None:
         with self._lock:

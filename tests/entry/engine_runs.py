@@ -5,9 +5,11 @@ import hashlib
 import json
 import os
 import pathlib
+import resource
 import threading
 import time
 
+import numpy
 import psutil
 import torch
 from ding.torch_utils import to_ndarray
@@ -33,8 +35,8 @@ PATIENCE_S = 120
 class NotingCartPole(CartPoleEnv):
     """Plays by its seed, which LightZero's own does not, writes each reset to the file `journal`, and may have a fault.
 
-    `fault` is a dict: `how` is 'raise', 'hang', 'nan' or 'nan reward', `after` the steps before it, and `once` a file
-    that says that it has happened, if it is to happen once only.
+    `fault` is a dict: `how` is 'raise', 'hang', 'memory', 'nan' or 'nan reward', `after` the steps before it, and
+    `once` a file that says that it has happened, if it is to happen once only.
     """
 
     @staticmethod
@@ -78,6 +80,10 @@ class NotingCartPole(CartPoleEnv):
             timestep.obs['observation'][0] = float('nan')
         elif how == 'nan reward':
             timestep = timestep._replace(reward=to_ndarray([float('nan')]))
+        elif how == 'memory':
+            in_use = psutil.Process().memory_info().vms
+            resource.setrlimit(resource.RLIMIT_AS, (in_use, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            numpy.ones(2 ** 27)
         else:
             time.sleep(3600)
         return timestep

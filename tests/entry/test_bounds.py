@@ -4,8 +4,10 @@ import threading
 
 import pytest
 import torch
+from small_configs import cartpole
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lzero_async.entry.run import run_training
 from lzero_async.lightzero.evaluate import LightZeroEvaluator
 from lzero_async.lightzero.learn import LightZeroLearner
 
@@ -115,3 +117,28 @@ def test_checkpoint_of_ours_loads_in_a_new_run(train):
     assert second.ended_by == 'request_stop' and second.exp_name != first.exp_name
     saved, loaded = torch.load(path)['model'], second.policy.learn_mode.state_dict()['model']
     assert all(torch.equal(saved[key], loaded[key]) for key in saved)
+
+
+def test_checkpoints_of_lightzero_load_here_and_ours_load_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(exp_name, model_path=None, max_env_step=150, **policy):
+        return run_training(cartpole(exp_name, **policy), model_path=model_path, max_env_step=max_env_step)
+
+    def newest(exp_name):
+        paths = pathlib.Path(exp_name, 'ckpt').glob('iteration_*.pth.tar')
+        return str(max(paths, key=lambda path: int(path.name.split('_')[1].split('.')[0])))
+
+    untrained = {'max_env_step': 1, 'train_start_after_envsteps': 10 ** 6}
+    host = {'enable_async_training': False}
+    run('ours', off_policy_degree=2)
+    assert_same_weights(newest('ours'), run('there', newest('ours'), **host, **untrained).policy)
+    run('theirs', **host)
+    assert_same_weights(newest('theirs'), run('here', newest('theirs'), off_policy_degree=2, **untrained).policy)
+
+
+def assert_same_weights(path, policy):
+    saved, loaded = torch.load(path)['model'], policy.learn_mode.state_dict()['model']
+    assert saved.keys() == loaded.keys()
+    for key, tensor in saved.items():
+        assert torch.equal(tensor, loaded[key]), key

@@ -1,6 +1,9 @@
 """Faults in a real run: what is said, and what is left."""
 import glob
+import json
 import os
+import sys
+import time
 
 import pytest
 import torch
@@ -48,6 +51,17 @@ def test_a_worker_whose_environment_returns_no_number_is_replaced(tmp_path):
     )
     assert run.statistics['worker_restarts'] == 1 and run.result.ended_by == 'max_env_step'
     assert 'returned a observation that is not finite' in run.log
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='the limit of memory is that of Linux')
+def test_a_worker_that_runs_out_of_memory_is_replaced(tmp_path):
+    fault = {'role': 'collector', 'how': 'memory', 'after': 25, 'once': str(tmp_path / 'once')}
+    run = noted_run(
+        tmp_path, noting_cartpole(tmp_path, fault), max_env_step=200, collector_engine='process', off_policy_degree=2,
+        eval_freq=10 ** 6,
+    )
+    assert run.statistics['worker_restarts'] == 1 and run.result.ended_by == 'max_env_step'
+    assert 'Unable to allocate' in run.log
 
 
 def test_an_environment_that_hangs_in_a_thread_is_reported_and_the_run_ends(tmp_path):
@@ -133,6 +147,20 @@ def test_a_full_disk_is_told_and_tried_again(monkeypatch, name):
     assert 'resuming run from state ' in log()
 
 
+def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_state_before_is_left(capsys):
+    train(200)
+    begun = len(glob.glob('run/state/state_*.json'))
+    for number in range(1, 200):
+        os.symlink('/dev/full', f'run/state/learner_{number:08d}.safetensors.tmp')
+    train(300, resume=True, checkpoint_interval_rounds=10 ** 6)
+    assert 'the last state of the run could not be written' in capsys.readouterr().out
+    assert 'the one before it is what can be resumed: OSError: [Errno 28] No space left on device' in log()
+    assert len(glob.glob('run/state/state_*.json')) == begun
+    for path in glob.glob('run/state/*.tmp'):
+        os.unlink(path)
+    assert train(300, resume=True).ended_by == 'max_env_step'
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(monkeypatch):
     from lzero_async import ConfigError
     from lzero_async.lightzero import run_config
@@ -141,3 +169,23 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(monke
     with pytest.raises(ConfigError, match=r"exp_name must be a folder that can be written, got 'run'"):
         train(100)
     assert os.listdir('.') == []
+
+
+# ------------------------------------------------------------------ the clock on the wall
+
+
+def test_a_clock_that_jumps_changes_nothing(monkeypatch):
+    right, days = time.time, iter(range(10 ** 9))
+
+    def jumping():  # a day forward and a day back, from call to call
+        return right() + 86_400 * (next(days) % 2)
+
+    monkeypatch.setattr(time, 'time', jumping)
+    result = train(300, stall_timeout=60.0, enable_async_eval=True, eval_freq=10)
+    assert result.ended_by == 'max_env_step' and next(days) > 10
+    with open('run/async_summary.json') as file:
+        numbers = json.load(file)['statistics']
+    for name, number in numbers.items():
+        if name.endswith(('_time', '_age')) and name != 'last_sync_time':  # that one is a time of day
+            assert 0 <= number < 3600, name
+    assert train(400, resume=True).ended_by == 'max_env_step'

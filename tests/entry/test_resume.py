@@ -71,6 +71,7 @@ def assert_goes_on(before, after):
 @pytest.mark.parametrize('settings', [
     {}, {'engine': 'process'}, {'off_policy_degree': 0}, {'off_policy_degree': -1}, {'enable_async_eval': True},
     {'off_policy_degree': 0, 'sync_batch_size': 60},
+    pytest.param({'engine': 'ray'}, marks=pytest.mark.ray),
 ], ids=str)
 def test_a_run_goes_on_in_its_folder(settings):
     train(250, **settings)

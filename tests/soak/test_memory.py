@@ -111,6 +111,9 @@ def test_real_training(tmp_path, monkeypatch):
     assert result.ended_by == 'request_stop'
     with open('run/async_summary.json') as file:
         print(json.load(file)['statistics'])
+    buffer = found['trainer']._learner._buffer
+    samples_held = sum(min(len(segment), 10) for segment in buffer.game_segment_buffer)
+    assert buffer.base_idx > 0 and samples_held == buffer.get_num_of_transitions() <= 2000
     assert sum(entry.stat().st_size for entry in os.scandir('run/state')) < 200 * MEGABYTE
     samples.assert_flat(megabytes=40)
 
