@@ -15,7 +15,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.8,<3.12',
     packages=find_packages(include=['lzero_async', 'lzero_async.*']),
-    package_data={'lzero_async': ['py.typed']},
+    package_data={'lzero_async': ['py.typed'], 'lzero_async.priorzero.games': ['*.inf', '*.z5']},
     install_requires=[
         'DI-engine>=0.5.3',
         'cloudpickle',
@@ -44,7 +44,12 @@ setup(
         ],
         'dev': ['hypothesis', 'mypy', 'pytest', 'pytest-timeout', 'ruff'],
     },
-    entry_points={'console_scripts': ['lzero-async = lzero_async.entry.cli:main']},
+    entry_points={
+        'console_scripts': [
+            'lzero-async = lzero_async.entry.cli:main',
+            'priorzero_entry = lzero_async.entry.priorzero_entry:main',
+        ],
+    },
     classifiers=[
         'Programming Language :: Python :: 3',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',

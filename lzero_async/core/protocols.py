@@ -113,6 +113,8 @@ class Evaluation:
     """The evaluator's stop value is reached."""
     returns: Tuple[float, ...] = ()
     """Of each episode, where the evaluator knows them."""
+    transcript: str = ''
+    """One of its episodes in words, where the evaluator has some."""
 
 
 class Evaluator(Protocol):

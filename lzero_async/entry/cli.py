@@ -83,8 +83,8 @@ def _train(main_config: Any, create_config: Any, options: argparse.Namespace) ->
     if options.exp_name is not None:
         main_config.exp_name = options.exp_name
     if options.eval_only:
-        return _exit_code(lambda: _evaluate(main_config, create_config, options))
-    return _exit_code(lambda: run_training(
+        return exit_code(lambda: _evaluate(main_config, create_config, options))
+    return exit_code(lambda: run_training(
         [main_config, create_config], options.seed, None, options.model_path, options.max_train_iter,
         options.max_env_step, log_level=options.log_level,
     ).ended_by)
@@ -102,10 +102,11 @@ def _resume(options: argparse.Namespace) -> int:
             log_level=options.log_level,
         ).ended_by
 
-    return _exit_code(go_on)
+    return exit_code(go_on)
 
 
-def _exit_code(work: Callable[[], str]) -> int:
+def exit_code(work: Callable[[], str]) -> int:
+    """Do `work`, which tells how a run ended, and say so as programs do."""
     try:
         ended_by = work()
     except (ConfigError, StateDamaged, FolderInUse) as error:

@@ -29,6 +29,7 @@ from .buffer_journal import BufferJournal
 from .collect import LightZeroCollector
 from .environments import collector_envs, env_seed, evaluator_envs
 from .evaluate import LightZeroEvaluator
+from .families import family_of
 from .guarded_updates import GuardedUpdates
 from .hosted import host_name
 from .lean_world_model import use_lean_training
@@ -111,6 +112,7 @@ def build(
     """
     settings, serial = run.settings, run.settings.off_policy_degree == 0
     shared_evaluator = serial and not settings.enable_async_eval
+    classes = run.family.role_classes()
     tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
     with contextlib.ExitStack() as on_failure:
         on_failure.callback(tb_logger.close)
@@ -131,7 +133,7 @@ def build(
 
         host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
         buffer = run.family.make_buffer(cfg.policy, serial, settings.accelerate)
-        learner = (learner_class or LightZeroLearner)(
+        learner = (learner_class or classes.learner)(
             cfg,
             policy,
             host_learner,
@@ -155,14 +157,14 @@ def build(
 
         with ctrl_c_blocked():  # here the environments are launched, perhaps in processes of their own
             collectors: List[Any] = remote.collectors or [
-                (collector_class or LightZeroCollector)(
+                (collector_class or classes.collector)(
                     seat('collect', serial, settings.collector_device), env, tb_logger, cfg.exp_name,
                     by_version=not serial or settings.sync_batch_size is not None,
                     name=host_name(f'collector-{index}'),
                 )
                 for index, env in enumerate(local.of_collectors)
             ]
-            evaluator = remote.evaluator or LightZeroEvaluator(
+            evaluator = remote.evaluator or classes.evaluator(
                 cfg, seat('eval', shared_evaluator, settings.evaluator_device), local.of_evaluator, tb_logger,
                 host_learner.save_checkpoint,
             )
@@ -213,7 +215,8 @@ def evaluator_of(cfg: Any, model_path: str) -> Iterator[Tuple[LightZeroEvaluator
     policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval'])
     state = torch.load(model_path, map_location=cfg.policy.device)
     policy.learn_mode.load_state_dict(state)
-    evaluator = LightZeroEvaluator(cfg, SharedPolicy(policy), envs, tb_logger, save_live=lambda name: None)
+    evaluator_class = family_of(cfg.policy.type).role_classes().evaluator
+    evaluator = evaluator_class(cfg, SharedPolicy(policy), envs, tb_logger, save_live=lambda name: None)
     try:
         yield evaluator, int(state.get('last_iter', 0))
     finally:

@@ -45,8 +45,12 @@ class LightZeroCollector:
         self._search: Forward = mode.forward
         self._mode = mode._replace(forward=self._forward)
         self._random_mode = mode._replace(forward=self._random_forward)
-        self._host = MuZeroSegmentCollector(
-            env=env, policy=self._mode, tb_logger=tb_logger, exp_name=exp_name, instance_name=name,
+        self._host = self._make_host(tb_logger, exp_name, name)
+
+    def _make_host(self, tb_logger: Any, exp_name: str, name: str) -> Any:
+        """What plays: a MuZeroSegmentCollector, or what can be used as one."""
+        return MuZeroSegmentCollector(
+            env=self._env, policy=self._mode, tb_logger=tb_logger, exp_name=exp_name, instance_name=name,
             policy_config=self._cfg,
         )
 

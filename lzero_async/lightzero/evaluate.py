@@ -96,8 +96,12 @@ class LightZeroEvaluator:
         reward = float(episodes['eval_episode_return_mean'])
         return Evaluation(
             snapshot.policy_version, snapshot.env_step, reward, bool(reward > best_before), bool(stop),
-            tuple(self._returns),
+            tuple(self._returns), self._transcript(),
         )
+
+    def _transcript(self) -> str:
+        """For subclasses: the first episode of the last evaluation, in words."""
+        return ''
 
     def close(self) -> None:
         """Close the environments; see LightZeroCollector.close."""

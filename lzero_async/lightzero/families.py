@@ -1,10 +1,17 @@
 """What differs between the policies we can train."""
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Type
 
 from ..core.errors import ConfigError
+
+
+class RoleClasses(NamedTuple):
+    learner: Type[Any]
+    collector: Type[Any]
+    evaluator: Type[Any]
 
 
 @dataclass(frozen=True)
@@ -13,6 +20,12 @@ class Family:
     buffer_class: str
     """Its GameBuffer, a name in `lzero.mcts`."""
     has_vector_targets: bool
+    roles: str = 'lzero_async.lightzero.host_roles'
+    """The module whose ROLES are the classes of learner, collector and evaluator."""
+
+    def role_classes(self) -> RoleClasses:
+        classes: RoleClasses = importlib.import_module(self.roles).ROLES
+        return classes
 
     def make_buffer(self, policy_cfg: Any, serial: bool, accelerate: bool) -> Any:
         """A serial run draws the samples that LightZero draws, also where it forgets some of them."""
@@ -33,6 +46,7 @@ FAMILIES = {
     for family in (
         Family('unizero', 'UniZeroGameBuffer', has_vector_targets=True),
         Family('sampled_unizero', 'SampledUniZeroGameBuffer', has_vector_targets=False),
+        Family('priorzero', 'UniZeroGameBuffer', has_vector_targets=True, roles='lzero_async.priorzero.roles'),
     )
 }
 

@@ -18,7 +18,7 @@ from ..core.weights import WeightSnapshot
 from ..engines.remote import Curves, Told
 from .collect import LightZeroCollector
 from .environments import collector_envs, env_seed, evaluator_envs
-from .evaluate import LightZeroEvaluator
+from .families import Family, family_of
 from .host_log import LINE_FORMAT
 from .policies import RolePolicy, on_device
 from .random_streams import role_seed
@@ -70,6 +70,10 @@ class HostedRole:
     def _stream(self) -> str:
         return f'{self.name}-restart-{self.restart}' if self.restart else self.name
 
+    @property
+    def family(self) -> Family:
+        return family_of(self.cfg.policy.type)
+
     def env_seed(self) -> int:
         return env_seed(self.seed, f'{self._stream}-env')
 
@@ -101,7 +105,7 @@ class HostedCollector:
     def __init__(self, spec: HostedRole, folder: Optional[str]) -> None:
         self._folder = folder
         self._curves = RecordedCurves()
-        self._collector = (spec.collector_class or LightZeroCollector)(
+        self._collector = (spec.collector_class or spec.family.role_classes().collector)(
             spec.seat('collect'), collector_envs(spec.cfg, spec.env_seed()), self._curves, spec.cfg.exp_name,
             name=host_name(spec.name),
         )
@@ -133,7 +137,7 @@ class HostedEvaluator:
     def __init__(self, spec: HostedRole, folder: Optional[str]) -> None:
         self._folder = folder
         self._curves = RecordedCurves()
-        self._evaluator = LightZeroEvaluator(
+        self._evaluator = spec.family.role_classes().evaluator(
             spec.cfg, spec.seat('eval'), evaluator_envs(spec.cfg, spec.env_seed()), self._curves,
             save_live=lambda name: None,
         )

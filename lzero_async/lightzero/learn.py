@@ -14,7 +14,7 @@ from .buffer_journal import BufferJournal
 from .buffer_memory import BufferMemory
 from .guarded_updates import GuardedUpdates, TooManyBadUpdates
 from .learner_state import capture_policy, capture_random, restore_policy, restore_random
-from .policies import export_learner_state
+from .policies import export_learner_state, weight_source
 from .replay_ages import ReplayAges, stamp_segment
 from .sample_ahead import SampleAhead
 from .training_signals import RoundSignals
@@ -103,7 +103,7 @@ class LightZeroLearner:
         return self._round_trained(self._update(self._last_budget if self._may_train() else 0, keep_going))
 
     def snapshot(self) -> WeightSnapshot:
-        weights = self._weight_ops.read(self._policy._learn_model) if self._weight_ops is not None else None
+        weights = self._weight_ops.read(weight_source(self._policy)) if self._weight_ops is not None else None
         return WeightSnapshot(self.train_iter, self._env_step, weights)
 
     def close(self) -> None:

@@ -14,6 +14,14 @@ from ..torch_weights import copied, load_module
 from .scripted_search import use_scripted_search
 
 
+def weight_source(policy: Any) -> Any:
+    """What a learner's weights are read from: its model, or a policy that publishes more than that.
+
+    Such a policy has `get_weights()` and `load_weights(weights, policy_version)`.
+    """
+    return policy if hasattr(policy, 'get_weights') else policy._learn_model
+
+
 def export_learner_state(policy: Any, train_iter: int, env_step: int) -> Dict[str, Any]:
     """All of the learner's state, copied, in the form of a LightZero checkpoint."""
     state: Dict[str, Any] = copied(policy.learn_mode.state_dict())
@@ -68,7 +76,10 @@ class RolePolicy:
 
     def load_weights(self, weights: Any, policy_version: int) -> None:
         """Take over the weights and forget what the old ones left in the caches."""
-        load_module(self.policy._model, weights)
+        if hasattr(self.policy, 'load_weights'):
+            self.policy.load_weights(weights, policy_version)
+        else:
+            load_module(self.policy._model, weights)
         forget_caches(self.policy._model, self.policy_cfg)
 
 
@@ -82,8 +93,8 @@ def forget_caches(model: Any, policy_cfg: Any) -> None:
 def _moved(model: torch.nn.Module, device: str) -> torch.nn.Module:
     moved: torch.nn.Module = model.to(device)
     for module in moved.modules():
-        if isinstance(getattr(module, 'device', None), torch.device):
-            setattr(module, 'device', torch.device(device))  # noqa: B010  a plain attribute, not a submodule
+        if isinstance(vars(module).get('device'), torch.device):  # a plain attribute: transformers has properties
+            setattr(module, 'device', torch.device(device))  # noqa: B010  not a submodule
     return moved
 
 

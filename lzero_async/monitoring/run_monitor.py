@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from ..core.config import AsyncConfig
@@ -16,6 +17,9 @@ from .report import RunReport
 from .tensorboard import AsyncCurves, OnPolicyCurves
 
 logger = logging.getLogger(__name__)
+
+TRANSCRIPT = 'transcript.txt'
+"""Of the last evaluation, in the experiment folder, where there is one."""
 
 
 class RunMonitor:
@@ -60,6 +64,10 @@ class RunMonitor:
         )
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
+        if evaluation.transcript:
+            with open(os.path.join(self._exp_name, TRANSCRIPT), 'w', encoding='utf-8') as file:
+                file.write(evaluation.transcript)
+            evaluation = replace(evaluation, transcript='')
         with self._lock:
             self._last_evaluation = evaluation
             if evaluation.is_best:

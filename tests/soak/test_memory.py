@@ -99,6 +99,7 @@ def test_real_training(tmp_path, monkeypatch):
         'run', off_policy_degree=4, enable_async_eval=True, eval_freq=200, replay_buffer_size=2000,
         checkpoint_interval_rounds=20,
     )
+    main.env.stop_value = 10 ** 6  # it may well learn to play
     stop_at = time.monotonic() + 60 * MINUTES
     found = {}
 

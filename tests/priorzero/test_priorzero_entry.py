@@ -1,0 +1,122 @@
+"""priorzero_entry as a user calls it: tiny models, the real engine, the real game."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('jericho')
+pytest.importorskip('transformers')
+
+from lzero_async.entry.priorzero_entry import main
+
+TINY = ['--llm', 'tiny', '--encoder', 'tiny', '--engine', 'thread']
+STEADY_RAND = pathlib.Path(__file__).parent.parent / 'entry' / 'steady_rand.c'
+
+
+def call(folder, *options, env=None):
+    done = subprocess.run(
+        [sys.executable, '-m', 'lzero_async.entry.priorzero_entry', *TINY, *options], cwd=folder, timeout=400,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, 'OMP_NUM_THREADS': '1', **(env or {})},
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope='module')
+def quick(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('quick')
+    return folder, call(folder, '--quick_test', '--debug', '--exp_name', 'run')
+
+
+def test_it_says_what_it_works_with(quick):
+    _, output = quick
+    assert 'llm tiny' in output and 'encoder tiny' in output and 'knows nothing' in output
+
+
+def test_it_ends_with_the_statistics(quick):
+    folder, output = quick
+    end = output[output.index('Asynchronous statistics'):]
+    assert 'mode: asynchronous' in end and 'off_policy_degree: 4' in end and 'train_count: 4' in end
+    assert 'collect and train at the same time: ' in end
+    assert 'measured in this test, start-up apart: degree 0 ' in end and 'show no learning' in end
+    summary = json.loads((folder / 'run' / 'degree_4' / 'async_summary.json').read_text())
+    numbers = summary['statistics']
+    assert numbers['max_staleness'] <= 4 and numbers['max_lag'] <= 4 and summary['updates'] > 0
+    assert numbers['total_generated_samples'] == numbers['processed_samples'] + numbers['dropped_samples']
+
+
+def test_both_models_are_trained(quick):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, _ = quick
+    for degree in (0, 4):
+        curves = EventAccumulator(str(folder / 'run' / f'degree_{degree}' / 'log' / 'serial'))
+        curves.Reload()
+        assert curves.Scalars('Prior/version')[-1].value >= 2, degree
+        assert curves.Scalars('Prior/samples')[-1].value > 0
+        assert any(tag.startswith('learner_iter/') for tag in curves.Tags()['scalars'])
+
+
+def test_it_tells_an_evaluation_episode(quick):
+    folder, output = quick
+    told = output[output.index('One evaluation episode'):]
+    assert told.count('--- step ') >= 5 and '--- the end, score ' in told
+    assert '  LLM: ' in told and '  search: ' in told and ' visits)' in told
+    assert (folder / 'run' / 'degree_4' / 'transcript.txt').read_text().splitlines()[0] in told
+
+
+def test_debug_writes_every_step_down(quick):
+    folder, _ = quick
+    text = (folder / 'run' / 'degree_4' / 'debug' / 'collector.txt').read_text()
+    steps = text.split('=== environment ')[1:]
+    assert len(steps) >= 60
+    for step in steps:
+        assert 'prior version ' in step and step.count('<- chosen') == 1 and 'value ' in step
+        assert step.count('  prior ') == step.count('  visits ') >= 1
+        assert '  | <|im_start|>system' in step  # the prompt
+
+
+def test_serial_runs_with_one_seed_are_the_same(tmp_path):
+    library = tmp_path / 'steady_rand.so'
+    subprocess.run(['gcc', '-shared', '-fPIC', '-o', library, STEADY_RAND], check=True)
+    told = []
+    for name in ('one', 'other'):
+        folder = tmp_path / name
+        folder.mkdir()
+        call(
+            folder, '--quick_test', '--off_policy_degree', '0', '--seed', '7', '--debug', '--exp_name', 'run',
+            env={'LD_PRELOAD': str(library)},
+        )
+        run = folder / 'run' / 'degree_0'
+        told.append(((run / 'debug' / 'collector.txt').read_text(), (run / 'transcript.txt').read_text()))
+    assert told[0] == told[1]
+
+
+def test_no_save_keeps_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TMPDIR', str(tmp_path / 'temporary'))
+    monkeypatch.setattr('tempfile.tempdir', None)
+    (tmp_path / 'temporary').mkdir()
+    assert main([*TINY, '--quick_test', '--off_policy_degree', '0', '--no_save', '--max_iter', '1']) == 0
+    assert sorted(os.listdir(tmp_path)) == ['temporary'] and not list((tmp_path / 'temporary').glob('lzero-async-*'))
+    assert 'not measured' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('options, message', [
+    (['--env_id', 'zork1.z5'], "env_id must be a file in game_path"),
+    (['--env_id', 'zork1.z5', '--game_path', 'away'], "env_id must be a file in game_path (away), got 'zork1.z5'"),
+    (['--llm', 'nowhere'], 'llm must be'),
+    (['--encoder', 'nowhere'], 'encoder must be'),
+    (['--prior_weight', '1.5'], 'root_prior.weight must be between 0 and 1, got 1.5'),
+    (['--off_policy_degree', '-2'], 'off_policy_degree must be'),
+])
+def test_refused_before_anything_starts(tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert main([*TINY, '--quick_test', *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1
+    assert not os.listdir(tmp_path)
