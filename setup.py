@@ -40,7 +40,7 @@ setup(
             'jericho',
             'peft',
             'tokenizers',
-            'transformers<5',
+            'transformers>=4.56,<5',
         ],
         'dev': ['hypothesis', 'mypy', 'pytest', 'pytest-timeout', 'ruff'],
     },
