@@ -15,7 +15,7 @@ from ..core.engine_choice import ENGINES
 from .cli import exit_code
 from .run import run_training
 
-QUICK_STEPS = 100
+QUICK_STEPS = 64
 MAX_ITER = int(1e5)
 
 
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     add('prior_weight', type=float, default=0.5, help='of the world model, where both speak')
     add('off_policy_degree', type=int, default=4, help='0 serial, N bounded lag, -1 tunes itself')
     add('enable_async_eval', action='store_true', help='evaluate in the background')
-    add('engine', choices=ENGINES, default='auto', help='where collector and evaluator work')
+    add('engine', choices=ENGINES, help='where collector and evaluator work; default: auto, thread in the quick test')
     add('seed', type=int, default=0)
     add('max_iter', type=int, help=f'updates of the world model; default {MAX_ITER}')
     add('max_env_step', type=int)
@@ -115,7 +115,8 @@ def _configs(options: argparse.Namespace, exp_name: str, quick: bool, degree: in
     )
     policy = main_config.policy
     policy.root_prior.update(mode=options.root_prior, weight=options.prior_weight)
-    policy.engine = options.engine
+    # The quick test is too short for workers that have to be started first.
+    policy.engine = options.engine or ('thread' if quick else 'auto')
     policy.prior_debug = options.debug
     if options.eval_freq is not None:
         policy.eval_freq = options.eval_freq

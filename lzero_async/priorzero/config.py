@@ -28,6 +28,9 @@ class Size:
     eval_freq: int
     prior_samples: int
     """Steps that the language model is trained on in a round, at most."""
+    prompt_tokens: int = 512
+    history_turns: int = 3
+    td_steps: int = 5
 
 
 FULL = Size(
@@ -35,8 +38,9 @@ FULL = Size(
     game_segment_length=20, batch_size=64, embed_dim=256, num_layers=2, eval_freq=200, prior_samples=32,
 )
 QUICK = Size(
-    collector_env_num=2, evaluator_env_num=1, max_steps=15, max_action_num=20, max_seq_len=128, num_simulations=8,
-    game_segment_length=10, batch_size=8, embed_dim=64, num_layers=1, eval_freq=4, prior_samples=4,
+    collector_env_num=2, evaluator_env_num=1, max_steps=10, max_action_num=20, max_seq_len=128, num_simulations=8,
+    game_segment_length=8, batch_size=8, embed_dim=64, num_layers=1, eval_freq=4, prior_samples=4,
+    prompt_tokens=128, history_turns=1, td_steps=3,
 )
 
 
@@ -62,7 +66,7 @@ def priorzero_config(
             max_steps=size.max_steps,
             max_action_num=size.max_action_num,
             max_seq_len=size.max_seq_len,
-            history_turns=3,
+            history_turns=size.history_turns,
             collector_env_num=size.collector_env_num,
             evaluator_env_num=size.evaluator_env_num,
             n_evaluator_episode=size.evaluator_env_num,
@@ -75,7 +79,10 @@ def priorzero_config(
             enable_async_eval=enable_async_eval,
             engine='auto',
             # ****** the prior ******
-            prior=dict(llm=resolve_llm(llm).path, train=train, max_samples=size.prior_samples),
+            prior=dict(
+                llm=resolve_llm(llm).path, train=train, max_samples=size.prior_samples,
+                max_prompt_tokens=size.prompt_tokens,
+            ),
             prior_update_interval=1,
             prior_debug=False,
             root_prior=dict(mode='mixed', weight=0.5),
@@ -111,7 +118,7 @@ def priorzero_config(
             use_wandb=False,
             model_path=None,
             num_unroll_steps=5,
-            td_steps=5,
+            td_steps=size.td_steps,
             discount_factor=0.99,
             cuda=True,
             use_augmentation=False,

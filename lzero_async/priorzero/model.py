@@ -6,17 +6,16 @@ from typing import Any
 from ding.utils import MODEL_REGISTRY
 from lzero.model.unizero_model import UniZeroModel
 
+from .frozen_encoder import FrozenEncoder
+
 
 @MODEL_REGISTRY.register('PriorZeroModel')
 class PriorZeroModel(UniZeroModel):  # type: ignore[misc]
-    """LightZero gives every layer of the world model random weights when it is made, those of the pretrained text
-    encoder, too. Here it gets its own back. It is not trained any further: no gradient reaches it.
+    """LightZero gives every layer random weights when a world model is made, those of a pretrained text encoder, too,
+    and has three names for them. Here the encoder is as it was trained, and no part of the model's own weights.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        from transformers import AutoModel
-
-        encoder = self.representation_network.model
-        encoder.load_state_dict(AutoModel.from_pretrained(kwargs['encoder_url'], local_files_only=True).state_dict())
-        encoder.requires_grad_(False)
+        del self.representation_network.model
+        object.__setattr__(self.representation_network, 'model', FrozenEncoder(kwargs['encoder_url']))

@@ -10,7 +10,9 @@ from lzero_async.lightzero.policies import SharedPolicy
 from lzero_async.priorzero.collect import PriorZeroCollector
 from lzero_async.priorzero.config import QUICK, priorzero_config
 
-SMALL = dataclasses.replace(QUICK, num_simulations=4, max_steps=12, game_segment_length=10)
+SMALL = dataclasses.replace(
+    QUICK, num_simulations=4, max_steps=12, game_segment_length=10, td_steps=5
+)
 
 
 class NoCurves:
