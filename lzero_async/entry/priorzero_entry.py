@@ -54,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 @dataclass(frozen=True)
 class _Ended:
     ended_by: str
-    seconds: float
-    """From the call to the end."""
+    cores: float
+    """Busy on average, from the call to the end."""
     exp_name: str
     transcript: str
     summary: Any
@@ -142,16 +142,21 @@ def _check(main_config: Any) -> None:
 def _run(
     options: argparse.Namespace, configs: Sequence[Any], max_iter: Optional[int], max_env_step: Optional[int] = None
 ) -> _Ended:
-    begun = time.monotonic()
+    begun, used = time.monotonic(), _cpu_seconds()
     result = run_training(
         configs, options.seed, max_train_iter=max_iter,
         max_env_step=options.max_env_step if max_env_step is None else max_env_step,
     )
-    seconds = time.monotonic() - begun
+    cores = (_cpu_seconds() - used) / (time.monotonic() - begun)
     assert result.exp_name is not None
     with open(os.path.join(result.exp_name, 'async_summary.json'), encoding='utf-8') as file:
         summary = json.load(file)
-    return _Ended(result.ended_by, seconds, result.exp_name, _transcript(result.exp_name), summary)
+    return _Ended(result.ended_by, cores, result.exp_name, _transcript(result.exp_name), summary)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def _transcript(exp_name: str) -> str:
@@ -184,7 +189,10 @@ def _print_saved(compared: Sequence[_Ended]) -> None:
         print('\ntime saved against degree 0: not measured, this was degree 0')
         return
     serial, beside = (one.summary['wall_time'] for one in compared)
-    work = [f'{one.summary["env_steps"]} steps and {one.summary["updates"]} updates' for one in compared]
+    work = [
+        f'{one.summary["env_steps"]} steps, {one.summary["updates"]} updates, {one.cores:.1f} cores busy'
+        for one in compared
+    ]
     degree = compared[1].summary['statistics']['off_policy_degree']
     print(
         f'\nmeasured in this test, start-up apart: degree 0 {serial:.1f} s ({work[0]}), degree {degree} {beside:.1f} s '

@@ -1,7 +1,6 @@
 """GuardedUpdates: an update whose loss or gradients are not finite is left out, and its batch kept to look at."""
 from __future__ import annotations
 
-import copy
 import logging
 import os
 from typing import Any, Callable, List, Optional, Tuple
@@ -11,6 +10,7 @@ import torch
 from ..checkpoints import trees
 from ..checkpoints.durable import write_file
 from ..core.errors import LzeroAsyncError
+from .then import Then
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class GuardedUpdates:
             for buffer in _running_statistics(model)
         ]
         world_model = policy._learn_model.world_model
-        world_model.compute_loss = _Checked(world_model.compute_loss)
+        world_model.compute_loss = Then(world_model.compute_loss, _check_loss)
         self._optimizer.register_step_pre_hook(lambda *_: self._check_gradients())
         self.bad_updates = 0
         self.in_a_row = 0
@@ -88,17 +88,6 @@ def _running_statistics(model: Any) -> List[torch.Tensor]:
     return [buffer for name, buffer in model.named_buffers() if 'running_' in name or 'num_batches' in name]
 
 
-class _Checked:
-    """Stands in for `compute_loss`."""
-
-    def __init__(self, compute: Callable[..., Any]) -> None:
-        self._compute = compute
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        losses = self._compute(*args, **kwargs)
-        if not bool(torch.isfinite(losses.loss_total).all()):
-            raise BadUpdate('its loss is not finite')
-        return losses
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return copy.deepcopy(self._compute, memo)  # a copy of the model is another role's, which makes no updates
+def _check_loss(losses: Any) -> None:
+    if not bool(torch.isfinite(losses.loss_total).all()):
+        raise BadUpdate('its loss is not finite')

@@ -4,12 +4,13 @@ from __future__ import annotations
 import contextlib
 import copy
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 
 from . import random_streams
 from .policies import forget_caches
+from .then import Then
 
 
 class SampleAhead:
@@ -39,7 +40,7 @@ class SampleAhead:
             *zip(own.parameters(), target.parameters()), *zip(own.buffers(), target.buffers())
         ]
         world_model = policy._learn_model.world_model
-        world_model.compute_loss = _Then(world_model.compute_loss, self._begin)
+        world_model.compute_loss = Then(world_model.compute_loss, lambda losses: self._begin())
 
     def take(self, another_follows: bool) -> List[Any]:
         """The next batch. If another follows, it is made while the learner trains on this one."""
@@ -78,22 +79,6 @@ class SampleAhead:
         with random_streams.drawing_from(stream) if stream is not None else contextlib.nullcontext():
             batch: List[Any] = self._buffer.sample(self._batch_size, self._view)
         return batch
-
-
-class _Then:
-    """A function that does something more before it returns."""
-
-    def __init__(self, fn: Callable[..., Any], then: Callable[[], None]) -> None:
-        self._fn = fn
-        self._then = then
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._fn(*args, **kwargs)
-        self._then()
-        return result
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return copy.deepcopy(self._fn, memo)  # a copy of the model is another role's, which has nothing to add
 
 
 def _plain(target: Any) -> torch.nn.Module:

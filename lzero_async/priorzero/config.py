@@ -71,7 +71,7 @@ def priorzero_config(
             evaluator_env_num=size.evaluator_env_num,
             n_evaluator_episode=size.evaluator_env_num,
             stop_value=int(1e6),
-            manager=dict(shared_memory=False),
+            manager=dict(shared_memory=False, context='spawn'),
         ),
         policy=dict(
             # ****** lzero-async ******

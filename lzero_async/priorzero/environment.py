@@ -35,7 +35,8 @@ class PriorZeroJerichoEnv(BaseEnv):  # type: ignore[misc]
 
     config: ClassVar[Dict[str, Any]] = dict(
         EnvironmentConfig.defaults(), collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1,
-        manager=dict(shared_memory=False),
+        # Spawned, where there are processes: tokenizers and torch have threads, which do not survive a fork.
+        manager=dict(shared_memory=False, context='spawn'),
     )
 
     @classmethod

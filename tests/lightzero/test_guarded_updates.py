@@ -77,7 +77,7 @@ def test_a_loss_that_is_not_finite(guarded, monkeypatch):
     class Losses:
         loss_total = torch.tensor(float('nan'))
 
-    checked._compute = lambda *args: Losses
+    checked._fn = lambda *args: Losses
     assert guard.update(BATCH, lambda batch: checked(batch)) is None
     with pytest.raises(BadUpdate):
         checked(BATCH)
@@ -86,4 +86,4 @@ def test_a_loss_that_is_not_finite(guarded, monkeypatch):
 def test_a_copy_of_the_model_is_not_guarded(guarded):
     policy, _ = guarded
     model = copy.deepcopy(policy._learn_model)
-    assert type(model.world_model.compute_loss).__name__ != '_Checked'
+    assert type(model.world_model.compute_loss).__name__ != 'Then'
