@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 from ..core.engine_choice import ENGINES
 from .cli import exit_code
+from .evaluate import evaluate_checkpoint
 from .run import run_training
 
 QUICK_STEPS = 64
@@ -151,7 +153,11 @@ def _run(
     assert result.exp_name is not None
     with open(os.path.join(result.exp_name, 'async_summary.json'), encoding='utf-8') as file:
         summary = json.load(file)
-    return _Ended(result.ended_by, cores, result.exp_name, _transcript(result.exp_name), summary)
+    transcript = _told(result.exp_name)
+    if not transcript and result.ended_by != 'interrupt':
+        print('nothing was evaluated in this run: its last checkpoint is evaluated now', flush=True)
+        transcript = _evaluated(configs, result.exp_name, options.seed)
+    return _Ended(result.ended_by, cores, result.exp_name, transcript, summary)
 
 
 def _cpu_seconds() -> float:
@@ -159,14 +165,24 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _transcript(exp_name: str) -> str:
+def _told(exp_name: str) -> str:
+    """The transcript of the last evaluation; '' if there was none."""
     from ..monitoring.run_monitor import TRANSCRIPT
 
     try:
         with open(os.path.join(exp_name, TRANSCRIPT), encoding='utf-8') as file:
             return file.read()
     except FileNotFoundError:
-        return '(nothing was evaluated: --eval_freq is above the updates of this run)'
+        return ''
+
+
+def _evaluated(configs: Sequence[Any], exp_name: str, seed: int) -> str:
+    """The transcript of an evaluation of the newest checkpoint."""
+    folder = os.path.join(exp_name, 'ckpt')
+    newest = max((os.path.join(folder, name) for name in os.listdir(folder)), key=os.path.getmtime)
+    main_config, create_config = copy.deepcopy(configs)
+    main_config.exp_name = os.path.join(exp_name, 'last')
+    return evaluate_checkpoint([main_config, create_config], newest, seed).transcript
 
 
 def _print_end(ended: _Ended, kept: bool) -> None:

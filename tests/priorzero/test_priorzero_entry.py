@@ -101,9 +101,11 @@ def test_no_save_keeps_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('TMPDIR', str(tmp_path / 'temporary'))
     monkeypatch.setattr('tempfile.tempdir', None)
     (tmp_path / 'temporary').mkdir()
-    assert main([*TINY, '--quick_test', '--off_policy_degree', '0', '--no_save', '--max_iter', '1']) == 0
+    assert main([*TINY, '--quick_test', '--off_policy_degree', '0', '--no_save', '--eval_freq', '10000']) == 0
     assert sorted(os.listdir(tmp_path)) == ['temporary'] and not list((tmp_path / 'temporary').glob('lzero-async-*'))
-    assert 'not measured' in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert 'not measured' in output
+    assert 'its last checkpoint is evaluated now' in output and '--- the end, score ' in output
 
 
 @pytest.mark.parametrize('options, message', [
