@@ -51,7 +51,7 @@ class AsyncTrainer:
     """Runs collectors, a learner and an evaluator until a limit is reached, a stop is requested or a role fails.
 
     With a synchronous coordinator the same steps are taken in turn by the calling thread, as it is: no thread is
-    started (but for evaluation in the background), and only the evaluator enters its `role_context`.
+    started (but for evaluation in the background and the watchdog), and only the evaluator enters its `role_context`.
     """
 
     def __init__(

@@ -46,18 +46,21 @@ class SharingLearner(FakeLearner):
         return dataclasses.replace(super().snapshot(), weights=None)
 
 
-def test_the_serial_order_and_no_thread(monkeypatch):
-    events = []
+@pytest.mark.parametrize('stall_timeout', [None, 600.0])
+def test_the_serial_order_and_no_thread_but_the_watchdogs(monkeypatch, stall_timeout):
+    events, started = [], []
     log = events.append
     run = make_run(
         collectors=[FakeCollector(log=log)], learner=SharingLearner(log=log), observer=FakeObserver(log=log),
-        evaluator=FakeEvaluator(due_at=[2], log=log), max_train_iter=6,
+        evaluator=FakeEvaluator(due_at=[2], log=log), max_train_iter=6, stall_timeout=stall_timeout,
     )
     assert events == ['snapshot']  # the weights of the first collect
     events.clear()
-    monkeypatch.setattr(threading.Thread, 'start', lambda thread: pytest.fail(f'{thread.name} was started'))
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, 'start', lambda thread: (started.append(thread.name), start(thread)))
     outcome = run.trainer.run()
     monkeypatch.undo()
+    assert started == ([] if stall_timeout is None else ['lzero-async-watchdog'])
     turn = ['collect', 'admit', 'train', 'snapshot', 'round']
     assert events == [
         *turn, 'due?', 'state', 'evaluate', 'evaluation',
