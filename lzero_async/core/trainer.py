@@ -210,6 +210,7 @@ class AsyncTrainer:
                 while not self._stop.requested:
                     self._as_role('collector', collector.step)
                     self._as_role('learner', self._train_and_evaluate if self._on_policy is None else self._sync_update)
+            self._at_work = 'evaluator'
             with contextlib.suppress(Stopped):
                 self._evaluation.finish()
         except RoleFailed as failure:

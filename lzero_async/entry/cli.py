@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 from ..checkpoints.errors import FolderInUse, StateDamaged
 from ..core.config import AsyncConfig
 from ..core.engine_choice import ENGINES
-from ..core.errors import ConfigError, RoleFailed
+from ..core.errors import ConfigError, LzeroAsyncError, RoleFailed
 from ..version import __version__
 from .evaluate import evaluate_checkpoint
 from .recipe import Recipe
@@ -114,6 +114,8 @@ def exit_code(work: Callable[[], str]) -> int:
     except RoleFailed:
         traceback.print_exc()
         return EXIT_FAILURE
+    except LzeroAsyncError as error:  # before the roles began to work
+        return _refused(error, EXIT_FAILURE)
     return EXIT_INTERRUPT if ended_by == 'interrupt' else 0
 
 
@@ -148,9 +150,9 @@ def _print_settings() -> int:
     return 0
 
 
-def _refused(error: Exception) -> int:
+def _refused(error: Exception, code: int = EXIT_CONFIG) -> int:
     print(f'lzero-async: {error}', file=sys.stderr)
-    return EXIT_CONFIG
+    return code
 
 
 if __name__ == '__main__':

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Optional, Sequence
 
+from ..core.checks import integer
 from ..core.engine_choice import ENGINES
 from .cli import exit_code
 from .evaluate import evaluate_checkpoint
@@ -68,7 +69,8 @@ def _train(options: argparse.Namespace) -> _Ended:
     with _folder(options) as folder:
         configs = _configs(options, folder, quick=False, degree=options.off_policy_degree)
         _announce(options)
-        ended = _run(options, configs, MAX_ITER if options.max_iter is None else options.max_iter)
+        max_iter = MAX_ITER if options.max_iter is None else options.max_iter
+        ended = _run(options, configs, max_iter, options.max_env_step)
         _print_end(ended, kept=not options.no_save)
         return ended
 
@@ -81,8 +83,9 @@ def _quick_test(options: argparse.Namespace) -> str:
         runs = [_configs(options, os.path.join(folder, f'degree_{degree}'), True, degree) for degree in degrees]
         _announce(options)
         for degree, configs in zip(degrees, runs):
-            print(f'--- off_policy_degree {degree}: {QUICK_STEPS} environment steps', flush=True)
-            compared.append(_run(options, configs, options.max_iter, max_env_step=QUICK_STEPS))
+            steps = QUICK_STEPS if options.max_env_step is None else options.max_env_step
+            print(f'--- off_policy_degree {degree}: {steps} environment steps', flush=True)
+            compared.append(_run(options, configs, options.max_iter, steps))
             if compared[-1].ended_by == 'interrupt':
                 return 'interrupt'
         _print_end(compared[-1], kept=not options.no_save)
@@ -124,30 +127,16 @@ def _configs(options: argparse.Namespace, exp_name: str, quick: bool, degree: in
         policy.eval_freq = options.eval_freq
     if options.no_save:
         policy.keep_checkpoints = 0
-    _check(main_config)
-    read_config([main_config, create_config], options.seed)
+    read_config([main_config, create_config], integer(0)('seed', options.seed))
     return main_config, create_config
 
 
-def _check(main_config: Any) -> None:
-    from ..priorzero.engine import story_path
-    from ..priorzero.environment_config import EnvironmentConfig
-    from ..priorzero.mixing import RootMixing
-    from ..priorzero.prior_config import PriorConfig
-
-    env = EnvironmentConfig.from_mapping(main_config.env)
-    story_path(env.env_id, env.game_path)
-    RootMixing.of(main_config.policy.root_prior)
-    PriorConfig.from_mapping(main_config.policy.prior)
-
-
 def _run(
-    options: argparse.Namespace, configs: Sequence[Any], max_iter: Optional[int], max_env_step: Optional[int] = None
+    options: argparse.Namespace, configs: Sequence[Any], max_iter: Optional[int], max_env_step: Optional[int]
 ) -> _Ended:
     begun, used = time.monotonic(), _cpu_seconds()
     result = run_training(
-        configs, options.seed, max_train_iter=max_iter,
-        max_env_step=options.max_env_step if max_env_step is None else max_env_step,
+        configs, options.seed, max_train_iter=max_iter, max_env_step=max_env_step
     )
     cores = (_cpu_seconds() - used) / (time.monotonic() - begun)
     assert result.exp_name is not None
@@ -156,7 +145,8 @@ def _run(
     transcript = _told(result.exp_name)
     if not transcript and result.ended_by != 'interrupt':
         print('nothing was evaluated in this run: its last checkpoint is evaluated now', flush=True)
-        transcript = _evaluated(configs, result.exp_name, options.seed)
+        with contextlib.suppress(KeyboardInterrupt):  # the run is over, and has more to tell
+            transcript = _evaluated(configs, result.exp_name, options.seed)
     return _Ended(result.ended_by, cores, result.exp_name, transcript, summary)
 
 

@@ -17,7 +17,8 @@ STATE_FOLDER = 'state'
 UNUSABLE = (
     'main.policy.model', 'main.policy.game_segment_length', 'main.policy.num_unroll_steps', 'main.policy.td_steps',
     'main.policy.discount_factor', 'main.policy.optim_type', 'main.policy.sample_type', 'main.env.env_id',
-    'main.env.observation_shape', 'create.policy.type', 'create.env.type',
+    'main.env.observation_shape', 'create.policy.type', 'create.env.type', 'main.policy.prior.llm',
+    'main.policy.prior.train', 'main.policy.prior.lora_rank', 'main.policy.prior.last_layers',
 )
 """With another value here, weights, optimizer or segments of a state mean something else, or do not fit."""
 HARMLESS = tuple(f'main.policy.model.world_model_cfg.{key}' for key in ('device', 'env_num', 'num_simulations'))

@@ -141,9 +141,12 @@ class LightZeroCollector:
 
     def _forward(self, *args: Any, **kwargs: Any) -> Dict[int, Dict[str, Any]]:
         # Between two steps is the one place where a collect can be left.
+        self._check_wanted()
+        return self._search(*args, **kwargs)
+
+    def _check_wanted(self) -> None:
         if not self._keep_going():
             raise Stopped('the collect was left before its end')
-        return self._search(*args, **kwargs)
 
     def _random_forward(self, data: Any, action_mask: Any, *args: Any, **kwargs: Any) -> Dict[int, Dict[str, Any]]:
         outputs = self._search(data, action_mask, *args, **kwargs)

@@ -21,7 +21,12 @@ class Family:
     """Its GameBuffer, a name in `lzero.mcts`."""
     has_vector_targets: bool
     roles: str = 'lzero_async.lightzero.host_roles'
-    """The module whose ROLES are the classes of learner, collector and evaluator."""
+    """The module whose ROLES are the classes of learner, collector and evaluator, and whose `check_config` knows what
+    they can work with."""
+
+    def check(self, main: Any, create: Any) -> None:
+        """Refuse what the roles cannot work with."""
+        importlib.import_module(self.roles).check_config(main, create)
 
     def role_classes(self) -> RoleClasses:
         classes: RoleClasses = importlib.import_module(self.roles).ROLES

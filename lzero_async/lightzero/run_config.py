@@ -30,6 +30,7 @@ def read_config(input_cfg: Sequence[Any], seed: int) -> RunConfig:
     family = family_of(create.policy.type)
     settings = AsyncConfig.from_policy(main.policy, host_keys=_host_keys(create))
     _check_host(main)
+    family.check(main, create)
     return RunConfig(main, create, settings, family, seed)
 
 

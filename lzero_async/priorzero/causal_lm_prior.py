@@ -100,9 +100,14 @@ class CausalLMPrior:
         return {'version': self._version, 'weights': self.weights(), 'trainer': self._trainer().state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state()`. What does not fit is refused before anything is changed."""
+        """Go on from a `state()`. What does not fit is refused before anything is changed.
+
+        Versions do not go back: weights that do get a new one.
+        """
         self._part.check(state['weights'])
         version = int(state['version'])
+        if version < self._version:
+            version = self._version + 1
         self._trainer().restore(state['trainer'])
         self.load_weights(state['weights'], version)
 

@@ -23,5 +23,5 @@ class PriorZeroCollector(LightZeroCollector):
         if self._cfg.get('prior_debug', False):
             on_step = DebugLog(os.path.join(exp_name, 'debug', f'{name}.txt'), self._seat.policy.prior).write
         return TextSegmentCollector(
-            self._env, self._seat.policy, self._mode, self._cfg, tb_logger, name, on_step
+            self._env, self._seat.policy, self._mode, self._cfg, tb_logger, name, self._check_wanted, on_step
         )

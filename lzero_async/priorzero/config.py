@@ -1,6 +1,7 @@
 """The config of a PriorZero run, as LightZero's zoo would have it."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
@@ -61,7 +62,7 @@ def priorzero_config(
         exp_name=exp_name,
         env=dict(
             env_id=env_id,
-            game_path=game_path,
+            game_path=None if game_path is None else os.path.abspath(game_path),
             tokenizer_path=encoder_path,
             max_steps=size.max_steps,
             max_action_num=size.max_action_num,
@@ -78,6 +79,9 @@ def priorzero_config(
             off_policy_degree=off_policy_degree,
             enable_async_eval=enable_async_eval,
             engine='auto',
+            # A language model takes its time over a step, and over its weights.
+            generation_timeout=300.0,
+            sync_timeout=300.0,
             # ****** the prior ******
             prior=dict(
                 llm=resolve_llm(llm).path, train=train, max_samples=size.prior_samples,

@@ -16,10 +16,11 @@ class PriorZeroEvaluator(LightZeroEvaluator):
         self._steps: List[PriorStep] = []
         self._told: Optional[int] = None  # the environment whose first episode is told
         self._over = False
+        self._played: Dict[int, int] = {}
         super().__init__(cfg, seat, TextAside(env), tb_logger, save_live)
 
     def evaluate(self, snapshot: WeightSnapshot, keep_going: KeepGoing) -> Evaluation:
-        self._steps, self._told, self._over = [], None, False
+        self._steps, self._told, self._over, self._played = [], None, False, {}
         return super().evaluate(snapshot, keep_going)
 
     def _transcript(self) -> str:
@@ -40,6 +41,12 @@ class PriorZeroEvaluator(LightZeroEvaluator):
 
     def _step_and_listen(self, actions: Dict[int, Any]) -> Dict[int, Any]:
         timesteps = super()._step_and_listen(actions)
+        for env_id, timestep in timesteps.items():
+            # As the host does for a policy of type unizero: caches are cleared now and then.
+            played = self._played[env_id] = self._played.get(env_id, 0) + 1
+            self._seat.policy.eval_mode.reset(env_id=env_id, current_steps=played, reset_init_data=False)
+            if timestep.done:
+                self._played[env_id] = 0
         if self._told in timesteps and not self._over:
             result = timesteps[self._told]
             self._steps[-1] = self._steps[-1].with_reward(float(result.reward))

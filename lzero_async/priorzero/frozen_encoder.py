@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple
 import torch
 
 REMEMBERED = 50_000
-"""Texts. Of each a vector is kept, 1.5 kB with MiniLM."""
+"""Texts. Of each its tokens and a vector are kept, 3.5 kB with MiniLM and 256 tokens."""
 
 
 class Encoded(NamedTuple):
@@ -28,6 +28,7 @@ class FrozenEncoder:
     def __init__(self, path: str, remembered: int = REMEMBERED) -> None:
         from transformers import AutoModel
 
+        self._path = path
         self._encoder = AutoModel.from_pretrained(path, local_files_only=True).eval().requires_grad_(False)
         self._remembered = remembered
         # Guards all that follows. A text is encoded outside of it, at worst by two threads.
@@ -37,6 +38,9 @@ class FrozenEncoder:
 
     def __deepcopy__(self, memo: Any) -> 'FrozenEncoder':
         return self
+
+    def __reduce__(self) -> Any:
+        return FrozenEncoder, (self._path, self._remembered)
 
     def __call__(self, ids: torch.Tensor, attention_mask: torch.Tensor) -> Encoded:
         """`ids` are token ids, one text a row; what is masked is padding at the end."""
@@ -59,7 +63,8 @@ class FrozenEncoder:
         length = max(1, int(attention_mask.sum(1).max()))  # the rest is padding, and changes nothing
         with torch.no_grad():
             output = self._placed(ids.device)(ids[:, :length], attention_mask=attention_mask[:, :length])
-        return list(output.last_hidden_state[:, 0].cpu())
+        # Copies: a view would keep all tokens of all texts of the batch.
+        return [row.clone() for row in output.last_hidden_state[:, 0].cpu()]
 
     def _placed(self, device: torch.device) -> Any:
         with self._lock:

@@ -1,6 +1,7 @@
 """PriorZeroPolicy: UniZero's policy with a language model's opinion at the root of its searches."""
 from __future__ import annotations
 
+import logging
 from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from ding.utils import POLICY_REGISTRY
 from lzero.policy.unizero import UniZeroPolicy
 
+from ..core.errors import ConfigError
 from ..torch_weights import load_module
 from .mixing import RootMixing
 from .no_prior import NoPrior
@@ -18,6 +20,10 @@ from .text import StateScores, TextState
 PRIOR = 'prior.'
 """The names of the prior's weights begin with it, where they are published beside the world model's."""
 VERSION = 'prior_version'
+ENCODER = '.model.'
+"""In the names of the text encoder's weights, in checkpoints of LightZero's own."""
+
+logger = logging.getLogger(__name__)
 
 
 class RootModel:
@@ -120,6 +126,20 @@ class PriorZeroPolicy(UniZeroPolicy):  # type: ignore[misc]
         return {**super()._state_dict_learn(), 'prior': self.prior.state()}
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        if 'prior' in state_dict:  # a checkpoint of LightZero's own has none
+        if any(ENCODER in name for name in state_dict['model']):
+            self._load_of_lightzero(state_dict)
+        else:
+            super()._load_state_dict_learn(state_dict)
+        if not state_dict.get('prior'):  # of a run without one
+            return
+        try:
             self.prior.restore(state_dict['prior'])
+        except ValueError as error:
+            raise ConfigError(f'policy.prior must be as in the run that saved the weights: {error}') from error
+
+    def _load_of_lightzero(self, state_dict: Dict[str, Any]) -> None:
+        """A checkpoint of LightZero's own, which holds the text encoder, too."""
+        for name, model in (('model', self._learn_model), ('target_model', self._target_model)):
+            weights = {key: tensor for key, tensor in state_dict[name].items() if ENCODER not in key}
+            model.load_state_dict(weights)
+        logger.warning('the optimizer begins anew: the one of the checkpoint also trained the text encoder')

@@ -47,15 +47,19 @@ class TextSegmentCollector:
 
     def __init__(
         self, env: TextAside, policy: Any, mode: Any, policy_cfg: Any, tb_logger: Any, name: str,
-        on_step: OnStep = lambda env_id, step: None,
+        check_wanted: Callable[[], None], on_step: OnStep = lambda env_id, step: None,
     ) -> None:
-        """`mode` is the collect mode of `policy`. `on_step` is told of every step."""
+        """`mode` is the collect mode of `policy`. `on_step` is told of every step.
+
+        `check_wanted` is called before each step, and raises if there should be none.
+        """
         self._env = env
         self._policy = policy
         self._mode = mode
         self._cfg = policy_cfg
         self._tb_logger = tb_logger
         self._name = name
+        self._check_wanted = check_wanted
         self._on_step = on_step
         self._follow = policy_cfg.num_unroll_steps + policy_cfg.td_steps
         env.launch()
@@ -124,8 +128,10 @@ class TextSegmentCollector:
 
     def _all_ready(self) -> Dict[int, Any]:
         observations = self._env.ready_obs
+        self._check_wanted()
         while len(observations) < self._env.env_num:
             time.sleep(READY_S)
+            self._check_wanted()
             observations = self._env.ready_obs
         return dict(sorted(observations.items()))
 
@@ -179,7 +185,7 @@ class TextSegmentCollector:
         self._done[1].append({
             'priorities': self._priorities(line.steps),
             'done': done,
-            'unroll_plus_td_steps': self._follow,
+            'unroll_plus_td_steps': 0,  # steps without a target: none, since all that is handed over is padded
             STEPS: tuple(line.steps),
         })
 

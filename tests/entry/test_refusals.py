@@ -67,7 +67,7 @@ def test_devices_that_are_not_there(field):
 def test_unsupported_policy_lists_the_supported():
     main, create = cartpole('run')
     create.policy.type = 'muzero'
-    with pytest.raises(ConfigError, match="must be one of 'unizero', 'sampled_unizero', got 'muzero'"):
+    with pytest.raises(ConfigError, match="must be one of 'unizero', 'sampled_unizero', 'priorzero', got 'muzero'"):
         train_unizero_segment_async([main, create])
 
 

@@ -1,5 +1,6 @@
 """The text encoder: as it was trained, wherever a model goes."""
 import copy
+import pickle
 
 import pytest
 import torch
@@ -59,6 +60,19 @@ def test_what_is_remembered_is_bounded(path, texts):
     first = encoder(*texts).last_hidden_state
     assert len(encoder._known) == 2
     assert torch.allclose(encoder(*texts).last_hidden_state, first, atol=1e-6)
+
+
+def test_a_remembered_text_keeps_nothing_else_alive(path, texts):
+    encoder = FrozenEncoder(path)
+    encoder(*texts)
+    for vector in encoder._known.values():
+        assert vector.untyped_storage().nbytes() == vector.numel() * vector.element_size()
+
+
+def test_it_can_be_sent_to_another_process(path, texts):
+    encoder = FrozenEncoder(path)
+    sent = pickle.loads(pickle.dumps(encoder))
+    assert torch.equal(sent(*texts).last_hidden_state, encoder(*texts).last_hidden_state)
 
 
 def test_a_text_of_padding_only(path):

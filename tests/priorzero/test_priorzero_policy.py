@@ -9,6 +9,7 @@ pytest.importorskip('transformers')
 
 from small_priorzero import collector_of, compiled, learner_policy
 
+from lzero_async import ConfigError
 from lzero_async.core.weights import WeightSnapshot
 from lzero_async.lightzero.policies import RolePolicy, weight_source
 from lzero_async.priorzero.no_prior import NoPrior
@@ -37,7 +38,7 @@ class Certain:
         found = []
         for state in states:
             count = len(state.valid_actions)
-            rest = math.log(0.03 / (count - 1))
+            rest = math.log(0.03 / max(1, count - 1))
             found.append(StateScores((), (), (rest,) * (count - 1) + (math.log(0.97),), 0))
         return found
 
@@ -128,9 +129,40 @@ def test_a_checkpoint_holds_the_prior(cfg, policy, tmp_path):
     assert other.prior.score([state])[0].log_prior == pytest.approx(policy.prior.score([state])[0].log_prior, abs=1e-6)
 
 
-def test_a_checkpoint_of_lightzeros_own_loads(cfg, policy):
-    saved = {name: value for name, value in policy.learn_mode.state_dict().items() if name != 'prior'}
-    learner_policy(cfg).learn_mode.load_state_dict(saved)
+def test_a_checkpoint_of_lightzeros_own_loads(policy, tmp_path):
+    from lzero.policy.unizero import UniZeroPolicy
+
+    theirs = UniZeroPolicy(compiled(tmp_path).policy, enable_field=['learn'])
+    saved = theirs.learn_mode.state_dict()
+    assert any('.model.embeddings' in name for name in saved['model']) and 'prior' not in saved
+    policy.learn_mode.load_state_dict(saved)
+    own = policy.learn_mode.state_dict()
+    for which in ('model', 'target_model'):
+        assert own[which] and all(torch.equal(saved[which][name], tensor) for name, tensor in own[which].items())
+
+
+def test_a_checkpoint_of_a_run_without_a_prior_loads(cfg, policy):
+    policy.learn_mode.load_state_dict({**policy.learn_mode.state_dict(), 'prior': {}})
+
+
+def test_a_checkpoint_of_another_kind_of_prior_is_refused(cfg, policy, tmp_path):
+    other = compiled(tmp_path)
+    other.policy.prior.lora_rank = 4
+    with pytest.raises(ConfigError, match=r'policy\.prior must be as in the run that saved the weights'):
+        learner_policy(other).learn_mode.load_state_dict(policy.learn_mode.state_dict())
+
+
+def test_weights_that_go_back_get_a_version_of_their_own(cfg, policy):
+    saved = policy.learn_mode.state_dict()
+    updated(policy)
+    published = TorchWeights().read(weight_source(policy))
+    policy.learn_mode.load_state_dict(saved)
+    assert policy.prior.version == 2  # 1 is known to others as what was thrown away
+    role = RolePolicy.beside(policy, 'collect', 'cpu', accelerate=False)
+    role.load_weights(published, 5)
+    role.load_weights(TorchWeights().read(weight_source(policy)), 6)
+    state = TextState('A dark room.', ('north', 'take lamp'))
+    assert role.policy.prior.score([state])[0].log_prior == policy.prior.score([state])[0].log_prior
 
 
 def test_without_a_prior_no_language_model_is_loaded(tmp_path):
