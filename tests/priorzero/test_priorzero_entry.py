@@ -110,7 +110,7 @@ def test_no_save_keeps_nothing(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize('options, message', [
     (['--env_id', 'zork1.z5'], "env_id must be a file in game_path"),
-    (['--env_id', 'zork1.z5', '--game_path', 'away'], "env_id must be a file in game_path (away), got 'zork1.z5'"),
+    (['--env_id', 'zork1.z5', '--game_path', 'away'], "/away), got 'zork1.z5'"),
     (['--llm', 'nowhere'], 'llm must be'),
     (['--encoder', 'nowhere'], 'encoder must be'),
     (['--prior_weight', '1.5'], 'root_prior.weight must be between 0 and 1, got 1.5'),
