@@ -16,20 +16,38 @@ TINY = ['--llm', 'tiny', '--encoder', 'tiny', '--engine', 'thread']
 STEADY_RAND = pathlib.Path(__file__).parent.parent / 'entry' / 'steady_rand.c'
 
 
-def call(folder, *options, env=None):
-    done = subprocess.run(
-        [sys.executable, '-m', 'lzero_async.entry.priorzero_entry', *TINY, *options], cwd=folder, timeout=400,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, 'OMP_NUM_THREADS': '1', **(env or {})},
+def start(folder, *options, **env):
+    return subprocess.Popen(
+        [sys.executable, '-m', 'lzero_async.entry.priorzero_entry', *TINY, '--debug', '--exp_name', 'run', *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, 'OMP_NUM_THREADS': '1', **env},
     )
-    assert done.returncode == 0, done.stdout[-4000:]
-    return done.stdout
 
 
 @pytest.fixture(scope='module')
-def quick(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('quick')
-    return folder, call(folder, '--quick_test', '--debug', '--exp_name', 'run')
+def programs(tmp_path_factory):
+    """All that is called as a program, at the same time: for each its folder and what it printed."""
+    folder = tmp_path_factory.mktemp('programs')
+    library = folder / 'steady_rand.so'
+    subprocess.run(['gcc', '-shared', '-fPIC', '-o', library, STEADY_RAND], check=True)
+    folders = {name: folder / name for name in ('quick', 'one', 'other')}
+    for one in folders.values():
+        one.mkdir()
+    serial = ('--quick_test', '--off_policy_degree', '0', '--seed', '7', '--max_env_step', '40')
+    started = {
+        'quick': start(folders['quick'], '--quick_test'),
+        'one': start(folders['one'], *serial, LD_PRELOAD=str(library)),
+        'other': start(folders['other'], *serial, LD_PRELOAD=str(library)),
+    }
+    printed = {name: process.communicate(timeout=400)[0] for name, process in started.items()}
+    for name, process in started.items():
+        assert process.returncode == 0, printed[name][-4000:]
+    return {name: (folders[name], printed[name]) for name in folders}
+
+
+@pytest.fixture
+def quick(programs):
+    return programs['quick']
 
 
 def test_it_says_what_it_works_with(quick):
@@ -80,20 +98,12 @@ def test_debug_writes_every_step_down(quick):
         assert '  | <|im_start|>system' in step  # the prompt
 
 
-def test_serial_runs_with_one_seed_are_the_same(tmp_path):
-    library = tmp_path / 'steady_rand.so'
-    subprocess.run(['gcc', '-shared', '-fPIC', '-o', library, STEADY_RAND], check=True)
+def test_serial_runs_with_one_seed_are_the_same(programs):
     told = []
     for name in ('one', 'other'):
-        folder = tmp_path / name
-        folder.mkdir()
-        call(
-            folder, '--quick_test', '--off_policy_degree', '0', '--seed', '7', '--debug', '--exp_name', 'run',
-            env={'LD_PRELOAD': str(library)},
-        )
-        run = folder / 'run' / 'degree_0'
+        run = programs[name][0] / 'run' / 'degree_0'
         told.append(((run / 'debug' / 'collector.txt').read_text(), (run / 'transcript.txt').read_text()))
-    assert told[0] == told[1]
+    assert told[0] == told[1] and all(told[0])
 
 
 def test_no_save_keeps_nothing(tmp_path, monkeypatch, capsys):
@@ -101,7 +111,8 @@ def test_no_save_keeps_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('TMPDIR', str(tmp_path / 'temporary'))
     monkeypatch.setattr('tempfile.tempdir', None)
     (tmp_path / 'temporary').mkdir()
-    assert main([*TINY, '--quick_test', '--off_policy_degree', '0', '--no_save', '--eval_freq', '10000']) == 0
+    small = ['--quick_test', '--off_policy_degree', '0', '--eval_freq', '10000', '--max_env_step', '20']
+    assert main([*TINY, *small, '--no_save']) == 0
     assert sorted(os.listdir(tmp_path)) == ['temporary'] and not list((tmp_path / 'temporary').glob('lzero-async-*'))
     output = capsys.readouterr().out
     assert 'not measured' in output
