@@ -16,8 +16,15 @@ DEFAULT_QUEUE_SIZE = 10
 DEFAULT_MAX_STALENESS = 5
 
 
-def _setting(default: Any, check: Check, doc: str) -> Any:
+def setting(default: Any, check: Check, doc: str) -> Any:
+    """A field of a config, for `check_settings`."""
     return field(default=default, metadata={'check': check, 'doc': doc})
+
+
+def check_settings(config: Any) -> None:
+    """Put every field of a frozen config through its check."""
+    for one in fields(config):
+        object.__setattr__(config, one.name, one.metadata['check'](one.name, getattr(config, one.name)))
 
 
 class _FilledIn(int):
@@ -30,168 +37,168 @@ class _FilledIn(int):
 class AsyncConfig:
     """The settings, as they stand in a LightZero config's `policy`. `from_mapping` also refuses unknown keys."""
 
-    off_policy_degree: int = _setting(
+    off_policy_degree: int = setting(
         0,
         integer(AUTO_DEGREE),
         'Rounds that collecting may be ahead of training. 0: serial, exactly as LightZero. N: at most N. '
         '-1: begins at max(1, replay_buffer_size // batch_size // 10) and adapts.',
     )
-    enable_async_training: bool = _setting(True, boolean, 'False hands the whole run to LightZero\'s own entry.')
-    enable_async_eval: bool = _setting(
+    enable_async_training: bool = setting(True, boolean, 'False hands the whole run to LightZero\'s own entry.')
+    enable_async_eval: bool = setting(
         False, boolean, 'Evaluate in the background, on a snapshot, instead of pausing training for it.'
     )
-    enable_async_debug_log: bool = _setting(False, boolean, 'One line per round in the run\'s log.')
-    data_queue_size: Optional[int] = _setting(
+    enable_async_debug_log: bool = setting(False, boolean, 'One line per round in the run\'s log.')
+    data_queue_size: Optional[int] = setting(
         None, optional(integer(1)),
         'Batches that may wait for the learner, 10 if not set. A collector that finds the queue full waits.',
     )
-    max_queue_size: Optional[int] = _setting(
+    max_queue_size: Optional[int] = setting(
         None, optional(integer(1)), 'The same bound as data_queue_size, by its other name. Two values are refused.'
     )
-    resume: bool = _setting(
+    resume: bool = setting(
         False, boolean, 'Go on with the run in the folder exp_name, if one was saved there; else begin it there.'
     )
-    checkpoint_interval_rounds: Optional[int] = _setting(
+    checkpoint_interval_rounds: Optional[int] = setting(
         100, optional(integer(1)), 'Rounds after which the state of the run is written, to resume from. None: never.'
     )
-    checkpoint_interval_s: Optional[float] = _setting(
+    checkpoint_interval_s: Optional[float] = setting(
         300.0, optional(number(0.0, exclusive=True)),
         'Seconds after which it is written, whichever comes first. None: never.',
     )
-    keep_checkpoints: int = _setting(
+    keep_checkpoints: int = setting(
         2, integer(0), 'How many of the last states are kept. 0: none is written, and nothing can be resumed.'
     )
-    max_bad_updates: int = _setting(
+    max_bad_updates: int = setting(
         10, integer(1), 'Updates in a row whose loss or gradients are not finite, until the last state is taken back.'
     )
-    stall_timeout: Optional[float] = _setting(
+    stall_timeout: Optional[float] = setting(
         600.0, optional(number(0.0, exclusive=True)),
         'Seconds without any progress of any role until that is reported, with all stacks. None: never.',
     )
-    stall_ends_run: bool = _setting(True, boolean, 'End the run in order after such a report, or go on waiting.')
-    min_off_policy_degree: int = _setting(1, integer(1), 'The least that off_policy_degree=-1 adapts to.')
-    max_off_policy_degree: Optional[int] = _setting(
+    stall_ends_run: bool = setting(True, boolean, 'End the run in order after such a report, or go on waiting.')
+    min_off_policy_degree: int = setting(1, integer(1), 'The least that off_policy_degree=-1 adapts to.')
+    max_off_policy_degree: Optional[int] = setting(
         None, optional(integer(1)), 'The most that off_policy_degree=-1 adapts to. None: what it begins at.'
     )
-    staleness_threshold: int = _setting(
+    staleness_threshold: int = setting(
         3, integer(0), 'Samples more rounds stale than this are counted as stale, and trained on.'
     )
-    max_staleness_allowed: Optional[int] = _setting(
+    max_staleness_allowed: Optional[int] = setting(
         None, optional(integer(0)),
         'Samples more rounds stale than this are dropped, and counted. If not set 5, or the degree + num_collectors - '
         '1 where that is more.',
     )
-    max_sample_age_s: Optional[float] = _setting(
+    max_sample_age_s: Optional[float] = setting(
         None, optional(number(0.0, exclusive=True)), 'Samples older than this many seconds are dropped, and counted.'
     )
-    max_consecutive_drops: int = _setting(
+    max_consecutive_drops: int = setting(
         20, integer(1), 'Whole batches dropped one after the other until the run ends with an error.'
     )
-    min_batch_count: int = _setting(
+    min_batch_count: int = setting(
         1, integer(1), 'Batches that must wait in the queue before the learner begins to train them.'
     )
-    batch_timeout: float = _setting(
+    batch_timeout: float = setting(
         30.0, seconds(exclusive=True),
         'Seconds after which the learner trains fewer than min_batch_count, or, with none, says whom it waits for.',
     )
-    generation_timeout: float = _setting(
+    generation_timeout: float = setting(
         30.0, seconds(exclusive=True),
         'Seconds after which a collect, or a collector\'s wait for the learner, is reported as overdue; a worker of '
         'the engines process and ray that makes no environment step for so long has hung, and is replaced.',
     )
-    batch_generation_interval: float = _setting(
+    batch_generation_interval: float = setting(
         0.1, seconds(), 'Least seconds between the starts of two collects of one collector (off_policy_degree != 0).'
     )
-    max_sync_retries: int = _setting(3, integer(0), 'Attempts to bring weights to a role after the first has failed.')
-    sync_timeout: float = _setting(30.0, seconds(exclusive=True), 'Seconds for one such attempt.')
-    sync_retry_delay: float = _setting(1.0, seconds(), 'Seconds between two such attempts.')
-    sync_monitor_interval: float = _setting(
+    max_sync_retries: int = setting(3, integer(0), 'Attempts to bring weights to a role after the first has failed.')
+    sync_timeout: float = setting(30.0, seconds(exclusive=True), 'Seconds for one such attempt.')
+    sync_retry_delay: float = setting(1.0, seconds(), 'Seconds between two such attempts.')
+    sync_monitor_interval: float = setting(
         60.0, seconds(exclusive=True),
         'Seconds between two lines of Component Statistics, and two calls of the monitor callbacks.',
     )
-    sync_batch_size: Optional[int] = _setting(
+    sync_batch_size: Optional[int] = setting(
         None, optional(integer(1)),
         'Strictly on-policy rounds of at least so many samples, all of one version (off_policy_degree 0 only).',
     )
-    max_train_ahead: int = _setting(
+    max_train_ahead: int = setting(
         0, integer(0), 'Rounds that an idle learner may train ahead of collecting, on data it already has.'
     )
-    engine: str = _setting(
+    engine: str = setting(
         THREAD, choice(*ENGINES),
         'Where collector and evaluator work: in a thread, in a child process each, or as a Ray actor each. auto: '
         'picked from the cores and the measured contention for the GIL.',
     )
-    collector_engine: Optional[str] = _setting(
+    collector_engine: Optional[str] = setting(
         None, optional(choice(*ENGINES)), 'The engine of the collectors, if it differs from engine.'
     )
-    evaluator_engine: Optional[str] = _setting(
+    evaluator_engine: Optional[str] = setting(
         None, optional(choice(*ENGINES)), 'The engine of the evaluator, if it differs from engine.'
     )
-    num_collectors: int = _setting(
+    num_collectors: int = setting(
         1, integer(1),
         'Collectors, each with its own collector_env_num environments, policy and seed (1 if off_policy_degree is 0).',
     )
-    max_worker_restarts: int = _setting(
+    max_worker_restarts: int = setting(
         3, integer(0), 'Workers of one role replaced within worker_restart_window_s; the next loss ends the run.'
     )
-    worker_restart_window_s: float = _setting(600.0, seconds(exclusive=True), 'The window of max_worker_restarts.')
-    worker_start_timeout: float = _setting(
+    worker_restart_window_s: float = setting(600.0, seconds(exclusive=True), 'The window of max_worker_restarts.')
+    worker_start_timeout: float = setting(
         300.0, seconds(exclusive=True), 'Seconds that a worker may take to start, imports and environments included.'
     )
-    cpu_affinity: Optional[str] = _setting(
+    cpu_affinity: Optional[str] = setting(
         None, optional(choice(AUTO)), 'auto pins each role to cores of its own. None leaves that to the system.'
     )
-    ray_address: Optional[str] = _setting(
+    ray_address: Optional[str] = setting(
         None, optional(text),
         'The Ray cluster to join (engine ray): host:port, ray://host:port or auto. None: a Ray of our own.',
     )
-    collector_num_cpus: float = _setting(1.0, number(0.0), 'CPUs that Ray reserves for each collector.')
-    collector_num_gpus: float = _setting(0.0, number(0.0), 'GPUs that Ray reserves for each collector.')
-    evaluator_num_cpus: float = _setting(1.0, number(0.0), 'CPUs that Ray reserves for the evaluator.')
-    evaluator_num_gpus: float = _setting(0.0, number(0.0), 'GPUs that Ray reserves for the evaluator.')
-    collector_resources: Optional[Mapping[str, float]] = _setting(
+    collector_num_cpus: float = setting(1.0, number(0.0), 'CPUs that Ray reserves for each collector.')
+    collector_num_gpus: float = setting(0.0, number(0.0), 'GPUs that Ray reserves for each collector.')
+    evaluator_num_cpus: float = setting(1.0, number(0.0), 'CPUs that Ray reserves for the evaluator.')
+    evaluator_num_gpus: float = setting(0.0, number(0.0), 'GPUs that Ray reserves for the evaluator.')
+    collector_resources: Optional[Mapping[str, float]] = setting(
         None, optional(amounts), 'Further Ray resources of each collector, by name.'
     )
-    evaluator_resources: Optional[Mapping[str, float]] = _setting(
+    evaluator_resources: Optional[Mapping[str, float]] = setting(
         None, optional(amounts), 'Further Ray resources of the evaluator, by name.'
     )
-    ray_placement: str = _setting(
+    ray_placement: str = setting(
         'SPREAD', choice('DEFAULT', 'SPREAD'), 'How Ray places collectors: DEFAULT packs them, SPREAD uses all nodes.'
     )
-    collector_device: str = _setting('cpu', device, 'Where the collector\'s policy lives (off_policy_degree != 0).')
-    evaluator_device: str = _setting(
+    collector_device: str = setting('cpu', device, 'Where the collector\'s policy lives (off_policy_degree != 0).')
+    evaluator_device: str = setting(
         'cpu', device, 'Where the evaluator\'s policy lives (off_policy_degree != 0 or enable_async_eval).'
     )
-    learner_threads: Optional[int] = _setting(
+    learner_threads: Optional[int] = setting(
         None, optional(integer(1)), 'torch threads of the learner. None: the cores shared evenly by collect and train.'
     )
-    collector_threads: Optional[int] = _setting(None, optional(integer(1)), 'torch threads of the collector.')
-    evaluator_threads: Optional[int] = _setting(None, optional(integer(1)), 'torch threads of the evaluator.')
-    accelerate: bool = _setting(
+    collector_threads: Optional[int] = setting(None, optional(integer(1)), 'torch threads of the collector.')
+    evaluator_threads: Optional[int] = setting(None, optional(integer(1)), 'torch threads of the evaluator.')
+    accelerate: bool = setting(
         True,
         boolean,
         'Where roles overlap, search with scripted functions and compute targets with numpy: the same results in '
         'fewer steps. False: LightZero\'s own code.',
     )
-    sample_ahead: bool = _setting(
+    sample_ahead: bool = setting(
         True, boolean,
         'Make the learner\'s next batch while it trains on this one (off_policy_degree != 0, no use_priority).',
     )
-    switch_interval_s: Optional[float] = _setting(
+    switch_interval_s: Optional[float] = setting(
         0.0005,
         optional(number(0.0, exclusive=True)),
         'sys.setswitchinterval while roles share the GIL. None leaves it alone.',
     )
-    summary_interval_s: float = _setting(
+    summary_interval_s: float = setting(
         5.0, seconds(exclusive=True), 'Seconds between two writes of async_summary.json.'
     )
-    show_progress: bool = _setting(True, boolean, 'Show the run in the terminal.')
+    show_progress: bool = setting(True, boolean, 'Show the run in the terminal.')
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            value = None if isinstance(value, _FilledIn) else setting.metadata['check'](setting.name, value)
-            object.__setattr__(self, setting.name, value)
+        for one in fields(self):
+            if isinstance(getattr(self, one.name), _FilledIn):
+                object.__setattr__(self, one.name, None)
+        check_settings(self)
         self._resolve()
         self._check_together()
 

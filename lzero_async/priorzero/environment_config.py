@@ -1,10 +1,11 @@
 """The settings of the environment of text games, checked before a game is opened."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Dict, Mapping, Optional
 
-from ..core.checks import Check, integer, optional, text
+from ..core.checks import integer, optional, text
+from ..core.config import check_settings, setting
 from ..core.errors import ConfigError
 from .games import LIGHTHOUSE
 
@@ -15,29 +16,24 @@ HOST_KEYS = frozenset((
 """What DI-engine and LightZero keep in an environment's config."""
 
 
-def _setting(default: Any, check: Check, doc: str) -> Any:
-    return field(default=default, metadata={'check': check, 'doc': doc})
-
-
 @dataclass(frozen=True)
 class EnvironmentConfig:
     """As it stands in `env` of a LightZero config."""
 
-    env_id: str = _setting(LIGHTHOUSE.rom, text, 'The name of a story file.')
-    game_path: Optional[str] = _setting(None, optional(text), 'The folder it is in. None: the games of this package.')
-    tokenizer_path: str = _setting(None, text, 'The tokenizer of the text encoder: a folder, or a name on its hub.')
-    max_steps: int = _setting(100, integer(1), 'Steps after which an episode ends, wherever the game stands.')
-    max_action_num: int = _setting(20, integer(1), 'Actions that the agent can choose from. Further ones are cut.')
-    max_seq_len: int = _setting(256, integer(8), 'Tokens of an observation.')
-    history_turns: int = _setting(3, integer(0), 'Moves that a state tells of, in words.')
+    env_id: str = setting(LIGHTHOUSE.rom, text, 'The name of a story file.')
+    game_path: Optional[str] = setting(None, optional(text), 'The folder it is in. None: the games of this package.')
+    tokenizer_path: str = setting(None, text, 'The tokenizer of the text encoder: a folder, or a name on its hub.')
+    max_steps: int = setting(100, integer(1), 'Steps after which an episode ends, wherever the game stands.')
+    max_action_num: int = setting(20, integer(1), 'Actions that the agent can choose from. Further ones are cut.')
+    max_seq_len: int = setting(256, integer(8), 'Tokens of an observation.')
+    history_turns: int = setting(3, integer(0), 'Moves that a state tells of, in words.')
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            object.__setattr__(self, setting.name, setting.metadata['check'](setting.name, getattr(self, setting.name)))
+        check_settings(self)
 
     @classmethod
     def defaults(cls) -> Dict[str, Any]:
-        return {setting.name: setting.default for setting in fields(cls)}
+        return {one.name: one.default for one in fields(cls)}
 
     @classmethod
     def from_mapping(cls, cfg: Mapping[str, Any]) -> EnvironmentConfig:
