@@ -11,6 +11,7 @@ from lzero.policy import InverseScalarTransform
 
 from ..core.errors import ConfigError
 from ..torch_weights import copied, load_module
+from .pooled_search import use_pooled_search
 from .scripted_search import use_scripted_search
 
 
@@ -65,7 +66,7 @@ class RolePolicy:
             self.policy.inverse_scalar_transform_handle = InverseScalarTransform(
                 self.policy_cfg.model.support_scale, device, self.policy_cfg.model.categorical_distribution
             )
-        if accelerate:
+        if accelerate and not use_pooled_search(self.policy, field):
             use_scripted_search(self.policy, field)
 
     @classmethod
