@@ -3,10 +3,11 @@
     python -m benchmarks.speed cartpole
     python -m benchmarks.speed pong
 
-Every run makes the same environment steps, segments and updates (see works.py). Start-up is the time from the
-call to the first collect: environments, policies, and with the engines process and ray the start of the workers and
-their imports. It is stated apart; a ratio is stock's time over ours from then on, taken within a repeat, so that a slow
-spell of the machine hits both.
+Every run makes the same environment steps, segments and updates (see works.py), so one ratio holds for environment
+steps and updates per second alike: stock's time over ours, taken within a repeat, so that a slow spell of the machine
+hits both. It is that from the first collect on. Start-up, from the call to the first collect, is stated apart: it holds
+environments, policies, functions that are scripted, and with the engines process and ray the start of the workers and
+their imports. `cores busy` is the share of all cores' time in which they had work; leave the machine alone meanwhile.
 """
 import argparse
 import json
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument('work', choices=WORKS)
     parser.add_argument('--repeats', type=int, default=3)
     parser.add_argument('--env-steps', type=int, help='default: 2000 for cartpole, 1600 for pong')
-    parser.add_argument('--variants', nargs='+', help='stock, DEGREE or ENGINE:DEGREE')
+    parser.add_argument('--variants', nargs='+', help='stock or ENGINE:DEGREE[:plain]; plain: accelerate=False')
     options = parser.parse_args()
     variants = options.variants or VARIANTS[options.work]
     env_steps = options.env_steps or ENV_STEPS[options.work]
@@ -45,10 +46,10 @@ def measure_all(work, variants, env_steps, repeat):
         found[variant] = measure(work, variant, env_steps)
         one = found[variant]
         print(
-            f'repeat {repeat + 1}, {name(variant):18} start-up {one["startup"]:5.1f} s, '
-            f'then {work_seconds(one):6.1f} s, {one["updates"]} updates', flush=True,
+            f'repeat {repeat + 1}, {name(variant):24} start-up {one["startup"]:5.1f} s, '
+            f'then {one["seconds"]:6.1f} s, {one["updates"]} updates, cores busy {one["busy"]:.0%}', flush=True,
         )
-    done = {(one['updates'], one['segments']) for one in found.values()}
+    done = {(one['updates'], one['segments'], one['env_steps']) for one in found.values()}
     assert len(done) == 1, f'the variants did different amounts of work: {found}'
     return found
 
@@ -63,30 +64,42 @@ def measure(work, variant, env_steps):
 
 
 def table(runs, variants):
-    spreads = 'median (min to max)'
-    lines = ['', f'| | seconds, {spreads} | times as fast as LightZero | start-up, seconds |', '|---|---|---|---|']
+    columns = (
+        'seconds, median (min to max)', 'env steps/s', 'updates/s', 'times as fast as LightZero', 'start-up counted',
+        'cores busy', 'start-up, seconds',
+    )
+    lines = ['', f'| | {" | ".join(columns)} |', '|---' * (len(columns) + 1) + '|']
     for variant in variants:
-        seconds = [work_seconds(run[variant]) for run in runs]
-        startup = [run[variant]['startup'] for run in runs]
-        ratios = '-'
-        if 'stock' in variants:
-            ratios = spread([work_seconds(run['stock']) / work_seconds(run[variant]) for run in runs], '.2f')
-        cells = (name(variant), spread(seconds, '.1f'), ratios, spread(startup, '.1f'))
+        ours, stock = [run[variant] for run in runs], [run.get('stock') for run in runs]
+        whole = [(one['seconds'] + one['startup']) for one in ours]
+        with_startup = ratios([one and one['seconds'] + one['startup'] for one in stock], whole)
+        seconds = [one['seconds'] for one in ours]
+        cells = (
+            name(variant),
+            spread(seconds, '.1f'),
+            f'{statistics.median(one["env_steps"] / one["seconds"] for one in ours):.1f}',
+            f'{statistics.median(one["updates"] / one["seconds"] for one in ours):.1f}',
+            ratios([one and one['seconds'] for one in stock], seconds),
+            with_startup,
+            f'{statistics.median(one["busy"] for one in ours):.0%}',
+            spread([one['startup'] for one in ours], '.1f'),
+        )
         lines.append(f'| {" | ".join(cells)} |')
     one = runs[0][variants[0]]
-    work = f'Each run: {one["segments"]} segments, {one["updates"]} updates.'
+    work = f'Each run: {one["segments"]} segments, {one["env_steps"]} environment steps, {one["updates"]} updates.'
     return '\n'.join([*lines, '', work])
 
 
-def work_seconds(one):
-    return one['seconds'] - one['startup']
+def ratios(stock, ours):
+    """Of each repeat's times, if stock was measured."""
+    return '-' if stock[0] is None else spread([one / other for one, other in zip(stock, ours)], '.2f')
 
 
 def name(variant):
     if variant == 'stock':
         return 'LightZero'
-    engine, _, degree = variant.rpartition(':')
-    return f'{engine or "thread"}, degree {degree}'
+    engine, degree, *plain = variant.split(':')
+    return f'{engine}, degree {degree}{", plain" if plain else ""}'
 
 
 def spread(values, form):

@@ -32,4 +32,10 @@ def zoo_config(name):
 
 WORKS = {'cartpole': cartpole, 'pong': pong}
 ENV_STEPS = {'cartpole': 2000, 'pong': 1600}
-VARIANTS = {'cartpole': ('stock', '2', 'process:2', 'ray:2'), 'pong': ('stock', 'process:2')}
+VARIANTS = {
+    'cartpole': (
+        'stock', 'thread:2:plain', 'thread:2', 'thread:8', 'process:2:plain', 'process:2', 'process:8', 'ray:2:plain',
+        'ray:2',
+    ),
+    'pong': ('stock', 'thread:2', 'process:2:plain', 'process:2'),
+}
