@@ -123,6 +123,11 @@ class AsyncConfig:
     max_train_ahead: int = setting(
         0, integer(0), 'Rounds that an idle learner may train ahead of collecting, on data it already has.'
     )
+    background_reanalyze: bool = setting(
+        False, boolean,
+        'While the learner waits for a batch, reanalyze the older segments of its buffer, each at most once with one '
+        'version of the weights (off_policy_degree != 0).',
+    )
     engine: str = setting(
         THREAD, choice(*ENGINES),
         'Where collector and evaluator work: in a thread, in a child process each, or as a Ray actor each. auto: '
@@ -223,6 +228,11 @@ class AsyncConfig:
             if self.max_train_ahead > 0:
                 raise ConfigError(
                     f'max_train_ahead must be 0 when off_policy_degree is 0 (serial), got {self.max_train_ahead}'
+                )
+            if self.background_reanalyze:
+                raise ConfigError(
+                    'background_reanalyze must be False when off_policy_degree is 0 (serial): its learner never waits '
+                    'for a batch, got True'
                 )
         elif self.sync_batch_size is not None:
             raise ConfigError(

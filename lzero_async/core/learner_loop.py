@@ -8,7 +8,7 @@ from typing import Callable, List, Optional, Tuple
 from .channels import Channels
 from .errors import EverythingDropped, Stopped
 from .outstanding import Claim
-from .protocols import Learner, Observer, RoundRecord, RoundResult
+from .protocols import IdleWorker, Learner, Observer, RoundRecord, RoundResult
 from .segments import Piece, SegmentBatch
 from .stop import RunLimits
 
@@ -30,6 +30,7 @@ class LearnerLoop:
         self._channels = channels
         self._limits = limits
         self._observer = observer
+        self._idle_worker = learner if isinstance(learner, IdleWorker) else None
         self._who_collects = who_collects
         self._rules = channels.settings.staleness_rules(channels.coordinator.highest_degree)
         self._granted = 0
@@ -79,6 +80,8 @@ class LearnerLoop:
             if claim is not None:
                 queue.remove(first)
                 return first, claim
+            if self._work_idly():
+                continue
             self._note('waits for a batch with older weights')
             # A batch with older weights is still being collected, and one more round would make it too stale.
             if not queue.wait_for_other_first(first, timeout, wakes):
@@ -90,7 +93,7 @@ class LearnerLoop:
         """
         settings, queue = self._channels.settings, self._channels.queue
         if self._granted == 0:
-            while not queue.wait_for(settings.min_batch_count, settings.batch_timeout):
+            while not self._work_or_wait_for(settings.min_batch_count, settings.batch_timeout):
                 queued = queue.statistics().queue_size
                 logger.warning(
                     'the learner waited %g s for min_batch_count %d, and %s: %s', settings.batch_timeout,
@@ -100,6 +103,24 @@ class LearnerLoop:
                     break
             self._granted = max(1, min(settings.min_batch_count, queue.statistics().queue_size))
         self._granted -= 1
+
+    def _work_or_wait_for(self, count: int, timeout: float) -> bool:
+        """`queue.wait_for`, but with idle work in place of waiting as long as there is some."""
+        queue, clock = self._channels.queue, self._channels.clock
+        give_up_at = clock() + timeout
+        while not queue.has(count) and clock() < give_up_at and self._work_idly():
+            pass
+        return queue.wait_for(count, max(0.0, give_up_at - clock()))
+
+    def _work_idly(self) -> bool:
+        """Do a little of what the learner has to do besides training. False if there is nothing, or a stop is near."""
+        if self._idle_worker is None or self._channels.stop.requested:
+            return False
+        self._note('works while it waits for a batch')
+        if self._idle_worker.idle_work():
+            return True
+        self._note('waits for a batch')
+        return False
 
     # ---------------------------------------------------------------- its age
 

@@ -103,6 +103,20 @@ class Learner(Protocol):
         """A copy of all that a checkpoint of the learner as it stands needs."""
 
 
+@runtime_checkable
+class IdleWorker(Protocol):
+    """A learner that has something to do while it waits for a batch."""
+
+    def idle_work(self) -> bool:
+        """Do a little of it, in the learner's thread between two rounds. False if there was nothing to do.
+
+        A batch that arrives waits until it returns. There must be an end to it before the next round.
+        """
+
+    def idle_numbers(self) -> Mapping[str, Any]:
+        """What came of it, for the statistics of the run. Any thread may ask."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     policy_version: int

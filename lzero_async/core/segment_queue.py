@@ -89,6 +89,11 @@ class SegmentQueue(Generic[T]):
                 raise QueueClosed('the queue is closed: nothing more will come')
             return self._items[0][2] if self._items else None
 
+    def has(self, count: int) -> bool:
+        """Whether `count` items are queued or no more can come: what `wait_for` waits for."""
+        with self._changed:
+            return self._closed or len(self._items) >= count
+
     def wait_for(self, count: int, timeout: Optional[float] = None) -> bool:
         """Wait until `count` items are queued or no more can come. False if `timeout` seconds passed first."""
         with self._changed:

@@ -18,7 +18,7 @@ from .learner_loop import LearnerLoop
 from .on_policy import OnPolicyRounds
 from .on_policy_collector import OnPolicyCollector
 from .param_sync import ParameterSynchronizer
-from .protocols import Checkpoints, Collector, Evaluator, Learner, Observer
+from .protocols import Checkpoints, Collector, Evaluator, IdleWorker, Learner, Observer
 from .segment_queue import QueueStatistics
 from .statistics import Statistics
 from .stop import RunLimits
@@ -191,6 +191,7 @@ class AsyncTrainer:
             **self._channels.restarts.numbers(),
             **(self._checkpoints.numbers() if self._checkpoints is not None else {}),
             'bad_updates': getattr(self._learner, 'bad_updates', 0),
+            **(self._learner.idle_numbers() if isinstance(self._learner, IdleWorker) else {}),
             'num_collectors': len(self._collectors),
             'collector_engine': self._channels.settings.engine_of('collector'),
             'evaluator_engine': self._channels.settings.engine_of('evaluator'),

@@ -143,6 +143,7 @@ def build(
             weight_ops=None if shared_evaluator else TorchWeights(),
             sample_ahead=settings.sample_ahead and not serial,
             journal=BufferJournal(buffer, lambda: _plain_segment(cfg)) if settings.keep_checkpoints else None,
+            background_reanalyze=settings.background_reanalyze,
         )
 
         if settings.accelerate and not serial and run.family.has_vector_targets:

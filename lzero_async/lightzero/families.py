@@ -23,6 +23,8 @@ class Family:
     roles: str = 'lzero_async.lightzero.host_roles'
     """The module whose ROLES are the classes of learner, collector and evaluator, and whose `check_config` knows what
     they can work with."""
+    cannot_reanalyze: str = ''
+    """Why its segments cannot be reanalyzed in the background, if so."""
 
     def check(self, main: Any, create: Any) -> None:
         """Refuse what the roles cannot work with."""
@@ -36,6 +38,7 @@ class Family:
         """A serial run draws the samples that LightZero draws, also where it forgets some of them."""
         import lzero.mcts
 
+        from .reanalyze import choosing
         from .sound_buffers import sound
 
         buffer_class = getattr(lzero.mcts, self.buffer_class)
@@ -43,15 +46,22 @@ class Family:
             from .vector_targets import VectorTargetsBuffer
 
             buffer_class = VectorTargetsBuffer
-        return sound(buffer_class, also_removal=not serial)(policy_cfg)
+        buffer_class = sound(buffer_class, also_removal=not serial)
+        return (buffer_class if serial else choosing(buffer_class))(policy_cfg)
 
 
 FAMILIES = {
     family.policy_type: family
     for family in (
         Family('unizero', 'UniZeroGameBuffer', has_vector_targets=True),
-        Family('sampled_unizero', 'SampledUniZeroGameBuffer', has_vector_targets=False),
-        Family('priorzero', 'UniZeroGameBuffer', has_vector_targets=True, roles='lzero_async.priorzero.roles'),
+        Family(
+            'sampled_unizero', 'SampledUniZeroGameBuffer', has_vector_targets=False,
+            cannot_reanalyze='LightZero cannot reanalyze its segments',
+        ),
+        Family(
+            'priorzero', 'UniZeroGameBuffer', has_vector_targets=True, roles='lzero_async.priorzero.roles',
+            cannot_reanalyze='LightZero reanalyzes without the prior',
+        ),
     )
 }
 

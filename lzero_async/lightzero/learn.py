@@ -15,6 +15,7 @@ from .buffer_memory import BufferMemory
 from .guarded_updates import GuardedUpdates, TooManyBadUpdates
 from .learner_state import capture_policy, capture_random, restore_policy, restore_random
 from .policies import export_learner_state, weight_source
+from .reanalyze import BackgroundReanalyze, ScheduledReanalyze
 from .replay_ages import ReplayAges, stamp_segment
 from .sample_ahead import SampleAhead
 from .training_signals import RoundSignals
@@ -33,6 +34,7 @@ class LightZeroLearner:
     def __init__(
         self, cfg: Any, policy: Any, learner: Any, buffer: Any, tb_logger: Any, account: UpdateAccount,
         weight_ops: Optional[WeightOps], sample_ahead: bool = False, journal: Optional[BufferJournal] = None,
+        background_reanalyze: bool = False,
     ) -> None:
         """`journal` is that of the buffer, if the learner is to be resumable."""
         self._cfg = cfg.policy
@@ -44,6 +46,8 @@ class LightZeroLearner:
         # Priorities change with every update, and the next batch is drawn by them.
         ahead = sample_ahead and not cfg.policy.use_priority
         self._ahead = SampleAhead(buffer, policy, cfg.policy.batch_size) if ahead else None
+        self._reanalyze = ScheduledReanalyze(cfg.policy, policy, buffer)
+        self._background = BackgroundReanalyze(cfg.policy, policy, buffer) if background_reanalyze else None
         self._ages = ReplayAges(buffer)
         self._signals = RoundSignals()
         self._memory = BufferMemory(buffer, tb_logger)
@@ -89,7 +93,7 @@ class LightZeroLearner:
 
     def train_round(self, keep_going: KeepGoing) -> RoundResult:
         self._begin_round()
-        self._reanalyze_between_rounds()
+        self._reanalyze.between_rounds(self._trained_rounds)
         started = self._env_step > self._cfg.train_start_after_envsteps
         if started and not self._enough_data():
             logger.info('the buffer holds too little for a batch of %d yet: %s', self._cfg.batch_size, self._buffer)
@@ -101,6 +105,15 @@ class LightZeroLearner:
     def train_ahead(self, keep_going: KeepGoing) -> RoundResult:
         self._begin_round()
         return self._round_trained(self._update(self._last_budget if self._may_train() else 0, keep_going))
+
+    def idle_work(self) -> bool:
+        if self._background is None:
+            return False
+        self.restore_random()
+        return self._background.slice(self.train_iter)
+
+    def idle_numbers(self) -> Dict[str, Any]:
+        return {} if self._background is None else self._background.numbers()
 
     def snapshot(self) -> WeightSnapshot:
         weights = self._weight_ops.read(weight_source(self._policy)) if self._weight_ops is not None else None
@@ -147,6 +160,7 @@ class LightZeroLearner:
             'trained_rounds': self._trained_rounds,
             'last_budget': self._last_budget,
             'bad_updates': self.bad_updates,
+            'background': None if self._background is None else self._background.state(),
         }
 
     def restore(self, state: Dict[str, Any], pages: Sequence[Any]) -> None:
@@ -160,13 +174,17 @@ class LightZeroLearner:
         self._last_budget = state['last_budget']
         if self._guard is not None:
             self._guard.bad_updates = state['bad_updates']
+        if self._background is not None and state.get('background') is not None:
+            self._background.restore(state['background'])
         let_go = self._account.restore(state['account'], most_owed=self._last_budget)
         if let_go:
             logger.warning('%d updates that were owed are let go, so that no burst of updates follows', let_go)
         self._random_to_restore = state['random']
 
     def restore_random(self) -> None:
-        """Let the calling thread's random generators go on from what was restored, if anything was."""
+        """The calling thread is the learner's: let its random generators go on from what was restored, if anything was.
+        """
+        self._stream = random_streams.current()
         if self._random_to_restore is not None:
             restore_random(self._random_to_restore)
             self._random_to_restore = None
@@ -192,7 +210,6 @@ class LightZeroLearner:
         self._memory.log(self.train_iter)
 
     def _begin_round(self) -> None:
-        self._stream = random_streams.current()
         self.restore_random()
         self._ages.begin_round(self._finished_rounds)
         self.before_round()
@@ -210,14 +227,14 @@ class LightZeroLearner:
         return bool(self._buffer.get_num_of_transitions() > self._cfg.batch_size)
 
     def _update(self, budget: int, keep_going: KeepGoing) -> int:
-        interval = self._reanalyze_interval(budget)
+        interval = self._reanalyze.interval(budget)
         for done in range(budget):
             if not keep_going():
                 if self._ahead is not None:
                     self._ahead.drop()
                 return done
             if interval and done % interval == 0:
-                self._reanalyze()
+                self._reanalyze.now()
             follows = done + 1 < budget and not (interval and (done + 1) % interval == 0)
             self._update_once(self._next_batch(follows))
             self._account.pay(1)
@@ -291,22 +308,3 @@ class LightZeroLearner:
         return self._end_round(
             RoundResult(updates, sufficient=True, signals=self._signals.take(), replayed=self._ages.of_round())
         )
-
-    # ---------------------------------------------------------------- reanalyze
-
-    def _reanalyze_interval(self, budget: int) -> int:
-        """Updates between two reanalyzes inside a round; 0 for none. A frequency below 1 counts in rounds instead."""
-        frequency = self._cfg.get('buffer_reanalyze_freq', 0)
-        return max(1, budget // frequency) if frequency >= 1 else 0
-
-    def _reanalyze_between_rounds(self) -> None:
-        frequency = self._cfg.get('buffer_reanalyze_freq', 0)
-        if 0 < frequency < 1 and self._trained_rounds > 0 and self._trained_rounds % int(1 / frequency) == 0:
-            self._reanalyze()
-
-    def _reanalyze(self) -> None:
-        size = self._cfg.reanalyze_batch_size
-        sequences = self._buffer.get_num_of_transitions() // self._cfg.num_unroll_steps
-        if sequences > int(size / self._cfg.reanalyze_partition):
-            self._buffer.reanalyze_buffer(size, self._policy)
-            logger.info('reanalyzed %d sequences of the buffer', size)

@@ -31,6 +31,8 @@ def read_config(input_cfg: Sequence[Any], seed: int) -> RunConfig:
     settings = AsyncConfig.from_policy(main.policy, host_keys=_host_keys(create))
     _check_host(main)
     family.check(main, create)
+    if settings.background_reanalyze:
+        _check_background_reanalyze(main.policy, family)
     return RunConfig(main, create, settings, family, seed)
 
 
@@ -85,3 +87,21 @@ def _check_host(main: Any) -> None:
     environments, segments = policy.get('collector_env_num'), policy.get('num_segments')
     if environments is not None and segments is not None and environments != segments:
         raise ConfigError(f'policy.num_segments must equal collector_env_num ({environments}), got {segments}')
+
+
+def _check_background_reanalyze(policy: Any, family: Family) -> None:
+    if family.cannot_reanalyze:
+        raise ConfigError(
+            f'background_reanalyze must be False for {family.policy_type}: {family.cannot_reanalyze}, got True'
+        )
+    if 'reanalyze_partition' not in policy:
+        raise ConfigError('policy.reanalyze_partition must be set when background_reanalyze is True, got none')
+    if not 0 < policy.reanalyze_partition <= 1:
+        raise ConfigError(
+            'policy.reanalyze_partition must be above 0 and at most 1 when background_reanalyze is True, got '
+            f'{policy.reanalyze_partition!r}'
+        )
+    if policy.get('sample_type', 'transition') != 'transition':
+        raise ConfigError(
+            f"policy.sample_type must be 'transition' when background_reanalyze is True, got {policy.sample_type!r}"
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 COMPONENTS = {
-    'trainer': ('global_steps', 'processed_samples', 'current_param_version', 'param_sync_count'),
+    'trainer': ('global_steps', 'processed_samples', 'current_param_version', 'param_sync_count',
+                'background_reanalyzed_segments', 'background_reanalyze_time'),
     'rollouter': ('total_generated_samples', 'dropped_stale_samples', 'generation_errors', 'param_sync_requests',
                   'worker_restarts', 'time_to_first_batch'),
     'freshness': ('avg_sample_age', 'max_sample_age', 'stale_samples_ratio', 'mean_staleness', 'max_staleness',

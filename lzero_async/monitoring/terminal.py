@@ -91,6 +91,7 @@ def final_table(report: RunReport) -> Table:
         'lag': f'mean {report.mean_lag:.2f}, max {report.statistics["max_lag"]} rounds',
         'staleness': f'mean {report.mean_staleness:.2f}, max {report.max_staleness} rounds',
         'samples': _samples(report),
+        **_background(report),
         'evaluation reward': f'last {_reward(report.last_evaluation)}, best {_reward(report.best_evaluation)}',
         'checkpoints': f'{report.exp_name}/ckpt',
         'TensorBoard and logs': f'{report.exp_name}/log',
@@ -133,6 +134,16 @@ def _samples(report: RunReport) -> str:
         f'{numbers.get("processed_samples", 0)} trained on, {numbers.get("avg_sample_age", 0.0):.1f} s old on average, '
         f'{numbers.get("dropped_samples", 0)} dropped'
     )
+
+
+def _background(report: RunReport) -> Dict[str, str]:
+    numbers = report.statistics
+    if 'background_reanalyzed_segments' not in numbers:
+        return {}
+    return {
+        'reanalyzed in the background':
+            f'{numbers["background_reanalyzed_segments"]} segments in {numbers["background_reanalyze_time"]:.1f} s'
+    }
 
 
 def _reward(evaluation: Optional[Evaluation]) -> str:
