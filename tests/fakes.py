@@ -318,6 +318,34 @@ class FakeLearner:
         return made
 
 
+class IdleLearner(FakeLearner):
+    """Has `pieces` of idle work after each round, and before the first. `idle(piece)` is done in each, counted from 1.
+    """
+
+    def __init__(self, pieces=ENDLESS, idle=nothing, **kwargs):
+        super().__init__(**kwargs)
+        self.pieces = self._left = pieces
+        self.idle = idle
+        self.done = 0
+        self.threads = set()
+
+    def idle_work(self):
+        self.threads.add(threading.current_thread().name)
+        if self._left == 0:
+            return False
+        self._left -= 1
+        self.done += 1
+        self.idle(self.done)
+        return True
+
+    def idle_numbers(self):
+        return {'pieces_done': self.done}
+
+    def snapshot(self):
+        self._left = self.pieces
+        return super().snapshot()
+
+
 class FakeEvaluator:
     """Due when `train_iter` is in `due_at`, or always. `work(call, keep_going)` is done inside each evaluation."""
 

@@ -39,6 +39,7 @@ DEFAULTS = dict(
     sync_monitor_interval=60.0,
     sync_batch_size=None,
     max_train_ahead=0,
+    background_reanalyze=False,
     engine='thread',
     collector_engine=None,
     evaluator_engine=None,
@@ -97,6 +98,7 @@ REFUSED = dict(
     sync_monitor_interval=0.0,
     sync_batch_size=0,
     max_train_ahead=-1,
+    background_reanalyze=1,
     engine='fibre',
     collector_engine='Process',
     evaluator_engine=1,
@@ -380,6 +382,19 @@ def test_serial_cannot_train_ahead():
 @pytest.mark.parametrize('degree', [-1, 1, 5])
 def test_asynchronous_may_train_ahead(degree):
     assert AsyncConfig(off_policy_degree=degree, max_train_ahead=3).max_train_ahead == 3
+
+
+def test_serial_cannot_reanalyze_in_the_background():
+    refused(
+        'background_reanalyze must be False when off_policy_degree is 0 (serial): its learner never waits for a batch, '
+        'got True',
+        background_reanalyze=True,
+    )
+
+
+@pytest.mark.parametrize('degree', [-1, 1, 5])
+def test_asynchronous_may_reanalyze_in_the_background(degree):
+    assert AsyncConfig(off_policy_degree=degree, background_reanalyze=True).background_reanalyze
 
 
 def test_a_config_cannot_be_changed():

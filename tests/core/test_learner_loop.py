@@ -3,7 +3,19 @@ import dataclasses
 import threading
 
 import pytest
-from fakes import TIMEOUT, FakeCollector, FakeLearner, Gate, WatchedCoordinator, await_event, nothing, start, watch
+from fakes import (
+    TIMEOUT,
+    Broken,
+    FakeCollector,
+    FakeLearner,
+    Gate,
+    IdleLearner,
+    WatchedCoordinator,
+    await_event,
+    nothing,
+    start,
+    watch,
+)
 from loops import DeafCollector, LateCollector, WildLearner, counts, listening, make_loops, samples
 
 from lzero_async.core.activity import Activity
@@ -340,6 +352,145 @@ def test_at_the_end_fewer_batches_are_trained_without_a_wait():
             loops.train()
     assert counts(loops) == (1, 1)
     assert ear.messages == []
+
+
+# -------------------------------------------------------------------- idle work
+
+
+def at_piece(number, then):
+    """Idle work that does `then` in its piece of that number."""
+    return lambda piece: then() if piece == number else None
+
+
+def assert_kept_apart(loops, rounds):
+    """Idle work has left no trace in counts, updates and bounds."""
+    assert counts(loops) == (rounds, rounds)
+    assert loops.learner.rounds == rounds * [2]
+    assert loops.learner.train_iter == 2 * rounds
+    assert samples(loops, *ACCOUNT) == (10 * rounds, 10 * rounds, 0, 0)
+    assert samples(loops, 'max_staleness') <= (loops.coordinator.off_policy_degree,)
+    assert loops.outstanding.idle
+
+
+def test_idle_work_is_done_to_its_end_and_then_the_learner_waits():
+    loops = make_loops(learner=IdleLearner(pieces=3))
+    queue = watch(loops.queue)
+    for trained in (0, 1):
+        learner = start(loops.train, f'learner-{trained}')
+        queue.await_blocked(f'learner-{trained}')
+        assert loops.learner.done == 3 * (trained + 1)
+        loops.collect()
+        learner.result(TIMEOUT)
+    assert loops.learner.threads == {'learner-0', 'learner-1'}
+    assert_kept_apart(loops, rounds=2)
+
+
+def test_a_batch_that_arrives_amid_idle_work_is_trained_next():
+    loops = make_loops(learner=IdleLearner())
+    loops.learner.idle = at_piece(5, loops.collect)
+    loops.train()
+    assert loops.learner.done == 5
+    assert_kept_apart(loops, rounds=1)
+
+
+def test_with_a_batch_at_hand_there_is_no_idle_work():
+    loops = make_loops(learner=IdleLearner())
+    turns(loops, 3)
+    assert loops.learner.done == 0
+    assert_kept_apart(loops, rounds=3)
+
+
+@pytest.mark.parametrize('end', ['request', 'abort', 'interrupt'])
+def test_idle_work_ends_with_the_piece_in_which_a_stop_is_asked_for(end):
+    loops = make_loops(learner=IdleLearner())
+    queue = watch(loops.queue)
+    stop = loops.stop.interrupt if end == 'interrupt' else lambda: getattr(loops.stop, end)('enough')
+    loops.learner.idle = at_piece(3, stop)
+    learner = start(loops.train, 'learner')
+    queue.await_blocked('learner')
+    assert loops.learner.done == 3
+    loops.channels.leave()
+    assert isinstance(learner.exception(TIMEOUT), QueueClosed)
+    assert loops.learner.done == 3
+
+
+def test_idle_work_ends_when_nothing_more_can_come():
+    loops = make_loops(learner=IdleLearner())
+    loops.learner.idle = at_piece(2, loops.queue.close)
+    with pytest.raises(QueueClosed):
+        loops.train()
+    assert loops.learner.done == 2
+
+
+def test_idle_work_goes_on_until_enough_batches_wait():
+    loops = make_loops(learner=IdleLearner(), min_batch_count=2)
+    loops.collect()
+    loops.learner.idle = at_piece(4, loops.collect)
+    loops.train()
+    loops.train()
+    assert loops.learner.done == 4
+    assert_kept_apart(loops, rounds=2)
+
+
+def test_idle_work_does_not_put_off_the_timeout_after_which_fewer_batches_are_trained():
+    loops = make_loops(learner=IdleLearner(), min_batch_count=2, batch_timeout=30)
+    loops.collect()
+    loops.learner.idle = lambda _: loops.clock.advance(20)
+    with listening() as ear:
+        loops.train()
+    assert loops.learner.done == 2  # after 40 s
+    assert ear.messages == [
+        'the learner waited 30 s for min_batch_count 2, and goes on with 1: collector-0 is not collecting'
+    ]
+    assert_kept_apart(loops, rounds=1)
+
+
+def test_with_no_batch_in_time_the_learner_says_so_and_goes_on_with_idle_work():
+    loops = make_loops(learner=IdleLearner(), batch_timeout=30)
+    loops.learner.idle = lambda piece: loops.collect() if piece == 5 else loops.clock.advance(20)
+    with listening() as ear:
+        loops.train()
+    assert loops.learner.done == 5
+    assert len(ear.all_with('for min_batch_count 1, and waits on')) == 2  # after 40 s and 80 s
+    assert_kept_apart(loops, rounds=1)
+
+
+def test_idle_work_while_a_batch_with_older_weights_is_awaited():
+    loops = make_loops(degree=2, collectors=[FakeCollector(), FakeCollector()], learner=IdleLearner())
+    gate, collecting = in_flight(loops, 0)
+    turns(loops, 2, collector=1)
+    loops.collect(1)
+    loops.learner.idle = at_piece(3, lambda: (gate.open(), collecting.result(TIMEOUT)))
+    loops.train()
+    assert loops.learner.done == 3
+    assert loops.learner.admitted[-1] == collecting.result()
+    loops.train()
+    assert [record.staleness for record in loops.observer.rounds] == [0, 0, 2, 1]
+    assert_kept_apart(loops, rounds=4)
+
+
+def test_training_ahead_comes_before_idle_work():
+    loops = make_loops(degree=2, ahead=2, learner=IdleLearner())
+    loops.collect()
+    for _ in range(3):
+        loops.train()
+    assert (loops.learner.aheads, loops.learner.done) == ([2, 2], 0)
+    loops.learner.idle = at_piece(2, loops.collect)
+    loops.train()  # it was paid for
+    assert loops.learner.done == 2
+    assert counts(loops) == (2, 3)
+
+
+def test_idle_work_that_fails_is_not_hidden():
+    loops = make_loops(learner=IdleLearner())
+
+    def fail(_):
+        raise Broken
+
+    loops.learner.idle = fail
+    with pytest.raises(Broken):
+        loops.train()
+    assert counts(loops) == (0, 0)
 
 
 # -------------------------------------------------------------------- the oldest weights first

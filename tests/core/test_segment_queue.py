@@ -157,6 +157,15 @@ def test_wait_for_so_many():
     assert queue.statistics().queue_size == 3
 
 
+def test_whether_so_many_are_there():
+    queue = SegmentQueue(3)
+    assert not queue.has(1)
+    queue.put('a')
+    assert queue.has(1) and not queue.has(2)
+    queue.close()
+    assert queue.has(2), 'no more can come'
+
+
 def test_wait_for_another_first():
     queue = SegmentQueue(9, order=len)
     condition = watch(queue)

@@ -10,6 +10,7 @@ from fakes import (
     FakeEvaluator,
     FakeLearner,
     FakeObserver,
+    IdleLearner,
     await_event,
     make_run,
     our_threads,
@@ -235,6 +236,35 @@ def test_training_ahead_keeps_its_bound_in_a_whole_run(degree):
     assert len(run.learner.admitted) == outcome.statistics['collect_count'] == 40
     assert 40 <= outcome.statistics['train_count'] == len(run.learner.rounds) + len(run.learner.aheads) <= 42
     assert all(record.lag >= -2 for record in run.observer.rounds)
+
+
+@pytest.mark.parametrize('degree', [1, 2, 5])
+@pytest.mark.parametrize('pieces', [0, 1, 7])
+def test_idle_work_changes_nothing_of_a_run(degree, pieces):
+    collectors = [FakeCollector(), FakeCollector()]
+    run = make_run(degree, learner=IdleLearner(pieces), collectors=collectors, max_env_step=400)
+    outcome = run.trainer.run()
+    assert run.learner.rounds == len(run.learner.rounds) * [2]
+    assert outcome.statistics['max_staleness'] <= degree
+    assert outcome.statistics['pieces_done'] == run.learner.done <= pieces * (len(run.learner.rounds) + 1)
+    assert run.learner.threads <= {'lzero-async-learner'}
+    assert_all_trained(run, outcome)
+
+
+def test_a_learner_whose_idle_work_has_no_end_still_trains_every_batch_and_ends():
+    enough = threading.Event()
+    run = make_run(2, learner=IdleLearner(idle=lambda piece: piece == 50 and enough.set()), max_env_step=100)
+    run.collectors[0].work = lambda call, _: call == 5 and await_event(enough)
+    outcome = run.trainer.run()
+    assert outcome.statistics['pieces_done'] >= 50
+    assert_all_trained(run, outcome)
+
+
+def test_a_serial_run_has_no_idle_work():
+    run = make_run(0, learner=IdleLearner(), max_env_step=100)
+    outcome = run.trainer.run()
+    assert outcome.statistics['pieces_done'] == 0
+    assert_all_trained(run, outcome)
 
 
 def test_batches_of_the_last_collector_count_though_another_has_ended():

@@ -8,6 +8,7 @@ from fakes import (
     FakeEvaluator,
     FakeLearner,
     FakeObserver,
+    IdleLearner,
     await_event,
     make_run,
     nothing,
@@ -53,6 +54,12 @@ def test_the_collector_fails(degree, name, async_eval):
     assert_fails(run, name)
     assert run.coordinator.get_statistics()['collect_count'] == 2
     assert run.trainer.get_statistics()['generation_errors'] == 1
+
+
+def test_the_learner_fails_amid_idle_work():
+    run = make_run(2, learner=IdleLearner(idle=fail_at(3)))
+    run.collectors[0].work = lambda call, _: call == 3 and await_event(run.coordinator.ending)
+    assert_fails(run, 'learner')
 
 
 @pytest.mark.parametrize('async_eval', [False, True])

@@ -74,6 +74,26 @@ def test_train_ahead(train):
     assert statistics['collect_count'] <= statistics['train_count'] <= statistics['collect_count'] + 2
 
 
+@pytest.mark.parametrize('degree', [1, 2, -1])
+def test_a_learner_that_waits_reanalyzes_old_segments_and_keeps_all_bounds(train, degree):
+    result, summary = train(
+        max_env_step=500, off_policy_degree=degree, background_reanalyze=True, update_per_collect=1, eval_freq=10 ** 6,
+        replay_buffer_size=300,
+    )
+    statistics = summary['statistics']
+    assert statistics['background_reanalyzed_segments'] > 0 and statistics['background_reanalyze_time'] > 0
+    assert statistics['collect_count'] == statistics['train_count']
+    assert 0 < summary['updates'] <= summary['rounds'], 'one update for each round that had enough data'
+    assert statistics['total_generated_samples'] == statistics['processed_samples']
+    assert summary['max_staleness'] <= statistics['off_policy_degree']
+    events = EventAccumulator(str(pathlib.Path(result.exp_name, 'log', 'serial')))
+    events.Reload()
+    drawn = [point.value for point in events.Scalars('Async/background_reanalyzed_segments')]
+    assert len(drawn) > 0 and drawn == sorted(drawn)
+    log = pathlib.Path(result.exp_name, 'log', 'lzero_async.log').read_text()
+    assert f'background_reanalyzed_segments={statistics["background_reanalyzed_segments"]} ' in log
+
+
 @pytest.mark.parametrize('background', [True, False])
 def test_best_checkpoint_holds_the_evaluated_weights(train, monkeypatch, background):
     evaluated = []

@@ -4,6 +4,7 @@ import pathlib
 import pytest
 from small_configs import cartpole
 
+from lzero_async import ConfigError
 from lzero_async.lightzero.collect import LightZeroCollector
 from lzero_async.lightzero.learn import LightZeroLearner
 from lzero_async.lightzero.vector_targets import VectorTargetsBuffer
@@ -99,6 +100,11 @@ def pendulum():
     create.env.update(create_config.env)
     create.policy.update(create_config.policy)
     return type(main)(main), create
+
+
+def test_background_reanalyze_is_refused_where_lightzero_cannot_reanalyze(train):
+    with pytest.raises(ConfigError, match=r'background_reanalyze must be False for sampled_unizero: .*, got True'):
+        train(config=pendulum(), max_env_step=200, off_policy_degree=2, background_reanalyze=True)
 
 
 @pytest.mark.parametrize('degree', [0, 2])

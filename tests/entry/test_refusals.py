@@ -22,6 +22,11 @@ REFUSED = [
     ({'off_policy_degree': 2, 'sync_batch_size': 64}, "sync_batch_size must be None unless off_policy_degree is 0"),
     ({'multi_gpu': True}, "policy.multi_gpu must be False"),
     ({'num_segments': 2}, r"policy.num_segments must equal collector_env_num \(3\), got 2"),
+    ({'background_reanalyze': True}, "background_reanalyze must be False when off_policy_degree is 0"),
+    ({'background_reanalyze': True, 'off_policy_degree': 2, 'reanalyze_partition': 0},
+     "policy.reanalyze_partition must be above 0 and at most 1 when background_reanalyze is True, got 0"),
+    ({'background_reanalyze': True, 'off_policy_degree': 2, 'sample_type': 'episode'},
+     "policy.sample_type must be 'transition' when background_reanalyze is True, got 'episode'"),
     ({'buffer_reanalyze_freq': -1}, "policy.buffer_reanalyze_freq must be >= 0, got -1"),
 ]
 
@@ -54,6 +59,13 @@ def test_missing_reanalyze_settings():
     main, create = cartpole('run')
     del main.policy['reanalyze_partition']
     with pytest.raises(ConfigError, match=r'policy\.reanalyze_partition must be set'):
+        train_unizero_segment_async([main, create])
+
+
+def test_missing_partition_for_background_reanalyze():
+    main, create = cartpole('run', off_policy_degree=2, background_reanalyze=True, buffer_reanalyze_freq=0)
+    del main.policy['reanalyze_partition']
+    with pytest.raises(ConfigError, match=r'policy\.reanalyze_partition must be set when background_reanalyze is True'):
         train_unizero_segment_async([main, create])
 
 

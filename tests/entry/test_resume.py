@@ -54,7 +54,7 @@ def curves():
 
 
 def assert_goes_on(before, after):
-    others = ('global_steps', 'processed_samples', 'max_lag', 'bad_updates')
+    others = ('global_steps', 'processed_samples', 'max_lag', 'bad_updates', 'background_reanalyzed_segments')
     for name, number in before['statistics'].items():
         if name.endswith(('_count', '_total_time')) or name in others:
             assert after['statistics'][name] >= number, f'{name} goes back'
@@ -70,7 +70,7 @@ def assert_goes_on(before, after):
 
 @pytest.mark.parametrize('settings', [
     {}, {'engine': 'process'}, {'off_policy_degree': 0}, {'off_policy_degree': -1}, {'enable_async_eval': True},
-    {'off_policy_degree': 0, 'sync_batch_size': 60},
+    {'off_policy_degree': 0, 'sync_batch_size': 60}, {'background_reanalyze': True},
     pytest.param({'engine': 'ray'}, marks=pytest.mark.ray),
 ], ids=str)
 def test_a_run_goes_on_in_its_folder(settings):

@@ -43,6 +43,20 @@ def admit(parts, collects):
         parts.learner.admit(SegmentBatch(collected.pieces, parts.learner.env_step + 60, stamp, earlier, 0.0))
 
 
+def reanalyze(parts, slices=5):
+    """As many as leave a segment half done."""
+    for _ in range(slices):
+        parts.learner.idle_work()
+
+
+def digest_of_targets(buffer):
+    found = hashlib.sha256()
+    for segment in buffer.game_segment_buffer:
+        found.update(segment.child_visit_segment.tobytes())
+        found.update(str(segment.reanalyze_time).encode())
+    return found.hexdigest()
+
+
 def main():
     mode, folder, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     torch.set_num_threads(1)
@@ -58,18 +72,22 @@ def main():
             for _ in range(3):
                 admit(parts, 2)
                 parts.learner.train_round(lambda: True)
+                reanalyze(parts)
                 page = parts.learner.journal.page()
                 store.write(
                     {**parts.learner.capture(), 'collectors': []}, page.tree(), page.end,
                     parts.learner._buffer.base_idx, {}, 0.0,
                 )
                 parts.learner.journal.written(page)
+        reanalyze(parts)
         parts.learner._begin_round()
         parts.learner._update(UPDATES, lambda: True)
     told = json.dumps({
         'digest': digest(parts.policy), 'train_iter': parts.learner.train_iter,
         'transitions': parts.learner._buffer.get_num_of_transitions(),
         'priorities': float(parts.learner._buffer.game_pos_priorities.sum()),
+        'targets': digest_of_targets(parts.learner._buffer),
+        'reanalyzed': parts.learner.idle_numbers().get('background_reanalyzed_segments'),
         'versions': [segment.lzero_async_stamp.policy_version for segment in parts.learner._buffer.game_segment_buffer],
     })
     parts.close()

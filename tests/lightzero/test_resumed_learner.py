@@ -25,10 +25,17 @@ def run(mode, folder, settings):
     {'use_priority': True},
     {'replay_buffer_size': 150},
     {'buffer_reanalyze_freq': 1, 'reanalyze_batch_size': 8, 'reanalyze_partition': 0.75},
+    {'background_reanalyze': True, 'reanalyze_partition': 0.75},
+    {'background_reanalyze': True, 'reanalyze_partition': 0.75, 'replay_buffer_size': 150, 'use_priority': True},
     {'accelerate': False, 'sample_ahead': False},
-], ids=['plain', 'priorities', 'full buffer', 'reanalyzed', 'stock parts'])
+], ids=[
+    'plain', 'priorities', 'full buffer', 'reanalyzed', 'reanalyzed in the background',
+    'reanalyzed in the background, full buffer', 'stock parts',
+])
 def test_the_next_updates_give_the_same_weights_to_the_last_bit(tmp_path, settings):
     uninterrupted = run('save', tmp_path, settings)
     resumed = run('resume', tmp_path, settings)
     assert uninterrupted['train_iter'] > 20 and uninterrupted['transitions'] > 50
     assert resumed == uninterrupted
+    # Four times five sequences, two to a segment at most.
+    assert resumed['reanalyzed'] is None or resumed['reanalyzed'] >= 10

@@ -12,6 +12,7 @@ from real_parts import compiled, learner_policy, real_segments
 from lzero_async.core.segments import Piece, SegmentBatch, Stamp
 from lzero_async.core.updates import UpdateAccount
 from lzero_async.lightzero import random_streams
+from lzero_async.lightzero.families import family_of
 from lzero_async.lightzero.lean_world_model import use_lean_training
 from lzero_async.lightzero.learn import LightZeroLearner
 from lzero_async.lightzero.policies import RolePolicy
@@ -351,13 +352,14 @@ class Curves:
 def make_learner(material):
     made = []
 
-    def make(updates, buffer=None, sample_ahead=True, **settings):
+    def make(updates, buffer=None, sample_ahead=True, background_reanalyze=False, **settings):
         cfg = copy.deepcopy(material.cfg)
         cfg.policy.update({'buffer_reanalyze_freq': 0, **settings})
         policy = material.policy()
         made.append(LightZeroLearner(
             cfg, policy, Host(policy), buffer or VectorTargetsBuffer(cfg.policy), Curves(),
             UpdateAccount(0.25, updates, carry_fraction=True), TorchWeights(), sample_ahead,
+            background_reanalyze=background_reanalyze,
         ))
         return made[-1]
 
@@ -427,6 +429,27 @@ def test_none_is_made_before_a_reanalyze(make_learner, material):
     for done in range(updates):
         expected += ['reanalyze', 'directly'] if done % interval == 0 else ['ahead']
     assert order == expected
+
+
+@pytest.mark.parametrize('leave_after', [2, 100])
+def test_none_is_made_beside_idle_work_which_owes_and_pays_nothing(make_learner, material, leave_after):
+    buffer = family_of('unizero').make_buffer(material.cfg.policy, serial=False, accelerate=True)
+    learner = admitted(make_learner(4, buffer, background_reanalyze=True, reanalyze_partition=0.75), material, 2)
+    learner.train_round(lambda: learner.train_iter < leave_after)
+    before = learner._account.state(), learner.train_iter, TorchWeights().read(learner._policy._learn_model)
+    reanalyze = buffer.reanalyze_buffer
+
+    def alone(*args):
+        assert learner._ahead._next is None and not learner._ahead._wanted
+        reanalyze(*args)
+
+    buffer.reanalyze_buffer = alone
+    while learner.idle_work():
+        pass
+    assert learner.idle_numbers()['background_reanalyzed_segments'] == int(len(buffer.game_segment_buffer) * 0.75) > 0
+    assert (learner._account.state(), learner.train_iter) == before[:2]
+    after = TorchWeights().read(learner._policy._learn_model)
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before[2].items())
 
 
 def test_a_round_that_is_left_leaves_no_batch_behind(make_learner, material):

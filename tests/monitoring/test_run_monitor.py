@@ -76,7 +76,8 @@ def test_every_number_of_a_component_is_drawn_and_logged(monitor, curves, caplog
     for name in ('global_steps', 'processed_samples', 'current_param_version', 'param_sync_count',
                  'total_generated_samples', 'dropped_stale_samples', 'generation_errors', 'param_sync_requests',
                  'avg_sample_age', 'max_sample_age', 'stale_samples_ratio',
-                 'queue_size', 'total_produced', 'total_consumed', 'dropped_samples', 'queue_memory_bytes'):
+                 'queue_size', 'total_produced', 'total_consumed', 'dropped_samples', 'queue_memory_bytes',
+                 'background_reanalyzed_segments', 'background_reanalyze_time'):
         assert curves[f'Async/{name}'] == [(20, 7)], name
         assert f'{name}=7' in caplog.text
     assert caplog.text.count('Component Statistics') == 1

@@ -23,6 +23,13 @@ def test_final_table_has_what_a_user_asks_for():
         assert words in text
 
 
+def test_what_was_reanalyzed_in_the_background_is_shown_where_it_was_asked_for():
+    report = finished_report()
+    assert 'reanalyzed' not in shown(final_table(report))
+    numbers = statistics(background_reanalyzed_segments=12, background_reanalyze_time=3.25)
+    assert '12 segments in 3.2 s' in shown(final_table(dataclasses.replace(report, statistics=numbers)))
+
+
 def test_paths_are_whole_on_a_narrow_screen():
     stream = io.StringIO()
     report = dataclasses.replace(finished_report(), exp_name='some/rather/long/folder/of/experiments/cartpole_seed0')

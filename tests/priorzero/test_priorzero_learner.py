@@ -79,6 +79,8 @@ def test_not_in_a_round_that_was_left():
     ({'prior_update_interval': 0}, 'policy.prior_update_interval must be'),
     ({'reanalyze_ratio': 0.5}, 'policy.reanalyze_ratio must be 0'),
     ({'buffer_reanalyze_freq': 1, 'reanalyze_batch_size': 4, 'reanalyze_partition': 0.5}, 'buffer_reanalyze_freq must'),
+    ({'off_policy_degree': 2, 'background_reanalyze': True},
+     'background_reanalyze must be False for priorzero: LightZero reanalyzes without the prior, got True'),
     ({'td_steps': 30}, r'policy.td_steps must be at most game_segment_length \(10\), got 30'),
     ({'prior': {'tempersture': 1}}, 'tempersture must be a setting of the prior'),
     ({'root_prior': {'mode': 'none'}}, 'root_prior.mode must be one of'),
