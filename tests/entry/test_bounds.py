@@ -84,7 +84,7 @@ def test_a_learner_that_waits_reanalyzes_old_segments_and_keeps_all_bounds(train
     assert statistics['background_reanalyzed_segments'] > 0 and statistics['background_reanalyze_time'] > 0
     assert statistics['collect_count'] == statistics['train_count']
     assert 0 < summary['updates'] <= summary['rounds'], 'one update for each round that had enough data'
-    assert statistics['total_generated_samples'] == statistics['processed_samples']
+    assert statistics['total_generated_samples'] == statistics['processed_samples'] + statistics['dropped_samples']
     assert summary['max_staleness'] <= statistics['off_policy_degree']
     events = EventAccumulator(str(pathlib.Path(result.exp_name, 'log', 'serial')))
     events.Reload()
