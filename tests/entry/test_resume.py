@@ -192,9 +192,11 @@ class Program:
         return self.process.returncode, output
 
 
-@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_end_it_saves_its_state_and_exits_with_130(how):
-    program = Program(enable_async_debug_log=True, checkpoint_interval_rounds=10 ** 6)
+@pytest.mark.parametrize('how, settings', [
+    (signal.SIGINT, {}), (signal.SIGTERM, {}), (signal.SIGINT, {'background_reanalyze': True, 'update_per_collect': 1}),
+], ids=str)
+def test_asked_to_end_it_saves_its_state_and_exits_with_130(how, settings):
+    program = Program(enable_async_debug_log=True, checkpoint_interval_rounds=10 ** 6, **settings)
     wait_until(lambda: program.process.poll() is not None or _rounds() >= 3)
     code, output = program.end(how)
     assert code == 130, output
