@@ -1,11 +1,16 @@
 """SearchWeights: a world model's weights as `token_step` takes them."""
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
+from .token_step import CAN_PACK, packed
+
+PACKED_FROM = 256
+"""The width from which a pass takes as long as reading its weights does, so that it pays to pack them."""
+Pack = Callable[[Tensor], Tensor]
 
 class SearchWeights:
     """Weights that are used together lie together, so they are copies: `refresh` takes them anew if they changed."""
@@ -28,6 +33,11 @@ class SearchWeights:
         """Whether the last `refresh` found all as it was before."""
         self.width: int = world_model.config.embed_dim
         self.group: int = world_model.sim_norm.dim
+        on_cpu = world_model.transformer.ln_f.weight.device.type == 'cpu'
+        rows: int = world_model.env_num
+        self._pack: Optional[Pack] = None
+        if CAN_PACK and on_cpu and self.width >= PACKED_FROM:
+            self._pack = lambda weight: packed(weight, rows)
         rotary = world_model.config.rotary_emb
         self.longest: Optional[int] = world_model.config.max_seq_len if rotary else None
         """How many rotary positions there are."""
@@ -43,42 +53,49 @@ class SearchWeights:
         if self.unchanged:
             return
         self._taken = now
-        self.transformer = [tensor for block in model.transformer.blocks for tensor in _of_block(block)]
+        pack = self._pack
+        self.transformer = [tensor for block in model.transformer.blocks for tensor in _of_block(block, pack)]
         self.transformer += [model.transformer.ln_f.weight, model.transformer.ln_f.bias]
-        self.reward_and_state = _of_heads(model.head_rewards, model.head_observations)
-        self.policy_and_value = _of_heads(model.head_policy, model.head_value)
+        self.reward_and_state = _of_heads(pack, model.head_rewards, model.head_observations)
+        self.policy_and_value = _of_heads(pack, model.head_policy, model.head_value)
         self.embeddings = model.act_embedding_table.weight
         if not model.config.rotary_emb:
             self.place = model.pos_emb.weight
             self.correction = _correction(model)
 
 
-def _of_block(block: Any) -> List[Tensor]:
+def _of_block(block: Any, pack: Optional[Pack]) -> List[Tensor]:
     attention = block.attn
     layers = (attention.query, attention.key, attention.value)
+    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+    if pack is not None:
+        together = [pack(torch.cat(weights)), torch.cat(biases)]
+    else:
+        together = [torch.stack(weights).transpose(1, 2).contiguous(), torch.stack(biases).unsqueeze(1)]
     return [
         block.ln1.weight,
         block.ln1.bias,
-        torch.stack([layer.weight.t() for layer in layers]),
-        torch.stack([layer.bias for layer in layers]).unsqueeze(1),
-        attention.proj.weight,
-        attention.proj.bias,
+        *together,
+        *_of_linear(attention.proj, pack),
         block.ln2.weight,
         block.ln2.bias,
-        block.mlp[0].weight,
-        block.mlp[0].bias,
-        block.mlp[2].weight,
-        block.mlp[2].bias,
+        *_of_linear(block.mlp[0], pack),
+        *_of_linear(block.mlp[2], pack),
     ]
 
 
-def _of_heads(*heads: Any) -> List[Tensor]:
+def _of_heads(pack: Optional[Pack], *heads: Any) -> List[Tensor]:
     modules = [head.head_module for head in heads]
+    hidden = torch.cat([module[0].weight for module in modules])
     return [
-        torch.cat([module[0].weight for module in modules]),
+        hidden if pack is None else pack(hidden),
         torch.cat([module[0].bias for module in modules]),
-        *(tensor for module in modules for tensor in (module[2].weight, module[2].bias)),
+        *(tensor for module in modules for tensor in _of_linear(module[2], pack)),
     ]
+
+
+def _of_linear(layer: Any, pack: Optional[Pack]) -> Tuple[Tensor, Tensor]:
+    return layer.weight if pack is None else pack(layer.weight), layer.bias
 
 
 def _rotations(frequencies: Tensor) -> Tensor:

@@ -11,8 +11,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LAYER_WEIGHTS = 12
-"""Of each layer in the list of a transformer's weights; the last norm follows."""
+CAN_PACK = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, '_linear_pointwise')
+"""Whether weights can be packed for few rows, in the form that oneDNN reads fastest."""
+if CAN_PACK:
+
+    @torch.jit.script
+    def packed_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight, bias, 'none', [], '')
+        return output
+else:
+    packed_linear = torch.jit.script(F.linear)
+
+
+def packed(weight: Tensor, rows: int) -> Tensor:
+    """The weight of a linear layer, for `packed_linear`."""
+    reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), rows)
+    return reordered
+
+
+@torch.jit.script
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    output: Tensor = packed_linear(x, weight, bias) if weight.is_mkldnn else F.linear(x, weight, bias)
+    return output
+
+
+@torch.jit.script
+def query_key_value(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(3, row, number). The three layers lie one after the other if they are packed, else one behind the other."""
+    if weight.is_mkldnn:
+        together: Tensor = packed_linear(x, weight, bias)
+        return together.view(x.shape[0], 3, x.shape[1]).transpose(0, 1).contiguous()
+    return torch.baddbmm(bias, x.expand(3, x.shape[0], x.shape[1]), weight)
 
 
 @torch.jit.script
@@ -27,7 +56,7 @@ def token_pass(x: Tensor, rotation: Optional[Tensor], kv: Tensor, size: int, wei
     for layer in range(kv.shape[0]):
         w = weights[layer * 12:layer * 12 + 12]
         normed = F.layer_norm(x, [width], w[0], w[1])
-        qkv = torch.baddbmm(w[3], normed.expand(3, rows, width), w[2])
+        qkv = query_key_value(normed, w[2], w[3])
         if rotation is not None:
             paired = torch.view_as_complex(qkv.view(3, rows, heads, per_head // 2, 2))
             qkv = torch.view_as_real(paired * rotation)
@@ -37,18 +66,18 @@ def token_pass(x: Tensor, rotation: Optional[Tensor], kv: Tensor, size: int, wei
         query = qkv[0].view(rows * heads, 1, per_head)
         scores = torch.baddbmm(query[:, :, :1], query, cached[0].transpose(1, 2), beta=0.0, alpha=scale)
         attended = torch.bmm(torch.softmax(scores, dim=-1), cached[1]).view(rows, width)
-        x = x + F.linear(attended, w[4], w[5])
+        x = x + linear(attended, w[4], w[5])
         normed = F.layer_norm(x, [width], w[6], w[7])
-        x = x + F.linear(F.gelu(F.linear(normed, w[8], w[9]), approximate='tanh'), w[10], w[11])
+        x = x + linear(F.gelu(linear(normed, w[8], w[9]), approximate='tanh'), w[10], w[11])
     return F.layer_norm(x, [width], weights[-2], weights[-1])
 
 
 @torch.jit.script
 def head_pair(x: Tensor, weights: List[Tensor]) -> Tuple[Tensor, Tensor]:
     """Two heads of the same tokens; their first layers are one."""
-    hidden = F.gelu(F.linear(x, weights[0], weights[1]), approximate='tanh')
+    hidden = F.gelu(linear(x, weights[0], weights[1]), approximate='tanh')
     width = x.shape[1]
-    return F.linear(hidden[:, :width], weights[2], weights[3]), F.linear(hidden[:, width:], weights[4], weights[5])
+    return linear(hidden[:, :width], weights[2], weights[3]), linear(hidden[:, width:], weights[4], weights[5])
 
 
 @torch.jit.script

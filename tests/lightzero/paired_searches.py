@@ -71,6 +71,8 @@ def main():
     )
     cfg.env.update(collector_env_num=8)
     cfg.policy.model.world_model_cfg.update(small.policy.model.world_model_cfg, rotary_emb=case['rotary'], device='cpu')
+    if 'width' in case:
+        cfg.policy.model.world_model_cfg.update(embed_dim=case['width'])
     learner = learner_policy(cfg)
     scramble(learner._learn_model, 0)
     pooled_seat = RolePolicy.beside(learner, 'collect', 'cpu', accelerate=False)

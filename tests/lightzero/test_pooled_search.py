@@ -12,17 +12,20 @@ from real_parts import compiled, learner_policy, make_collector, snapshot_of
 
 from lzero_async.lightzero.policies import RolePolicy
 from lzero_async.lightzero.pooled_search import PooledSearch, use_pooled_search
+from lzero_async.lightzero.search_weights import PACKED_FROM
 from lzero_async.lightzero.token_step import scalars, shifted
 
 HERE = pathlib.Path(__file__).parent
 MOST_DIFFERENT = 0.002
 """Share of positions whose visit counts may differ: where two actions are equal but for the last bit."""
-TOLERANCE = 1e-4
-"""Of values and logits, relative to 1 or to their size. On the machine this was written on there is no difference."""
+TOLERANCE, PACKED_TOLERANCE = 1e-4, 1e-3
+"""Of values and logits, relative to 1 or to their size. LightZero's transform of values makes the last bit of what goes
+into it several hundred times as large. Weights that are not packed gave no difference at all where this was written."""
 
 CASES = {
     'rotary': {'rotary': True, 'scramble': 0.05, 'steps': 260, 'simulations': 25},
     'learned positions': {'rotary': False, 'scramble': 0.05, 'steps': 130, 'simulations': 12},
+    'packed': {'rotary': False, 'scramble': 0.02, 'steps': 40, 'simulations': 8, 'width': PACKED_FROM},
     # All states that an untrained model predicts are the same, so that searches find each other's nodes.
     'untrained': {'rotary': True, 'scramble': 0.0, 'steps': 40, 'simulations': 12},
 }
@@ -48,11 +51,11 @@ def test_positions_of_real_episodes(case, ties, tmp_path):
     assert found['positions'] >= 8 * settings['steps']
     assert found['simulations'] == settings['simulations']
     assert found['distinct_visits'] >= 2
-    assert found['uneven'] > 0 or case == 'untrained', 'no search had rows of different sizes'
+    assert found['uneven'] > 0 or case in ('untrained', 'packed'), 'no search had rows of different sizes'
     assert found['different_visits'] <= MOST_DIFFERENT * found['positions']
     assert found['same_actions'] >= (1 - MOST_DIFFERENT) * found['positions']
     for name in ('worst_predicted_value', 'worst_policy_logits', 'worst_searched_value'):
-        assert found[name] <= TOLERANCE, name
+        assert found[name] <= (PACKED_TOLERANCE if case == 'packed' else TOLERANCE), name
 
 
 @pytest.fixture(scope='module')
