@@ -99,24 +99,6 @@ def pass_through(transformer: Any, sequences: Tensor, positions: Tensor) -> Tens
     return output
 
 
-def batch_values(
-    world_model: Any, observations: Tensor, actions: Tensor, positions: Tensor, inverse: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """The values of a batch, as `initial_inference` gives them, without all else that it computes.
-
-    `inverse` makes numbers of the value head's logits.
-    """
-    embeddings = world_model.tokenizer.encode_to_obs_embeddings(observations)
-    tokens = embeddings.shape[1]
-    embeddings = embeddings.contiguous().view(len(actions), -1, tokens, world_model.obs_per_embdding_dim)[:, :-1]
-    sequences = interleave(world_model, embeddings, torch.cat((actions, actions[:, -1:]), dim=1).unsqueeze(-1))
-    # A step has two tokens, and positions count tokens.
-    output = pass_through(world_model.transformer, sequences, positions * 2)
-    logits = world_model.head_value(output, num_steps=sequences.shape[1], prev_steps=0)
-    # The value of the last step is not used: the host takes that of the step before it.
-    return inverse(torch.cat((logits, logits[:, -1:]), dim=1).flatten(0, 1))
-
-
 class _SoftUpdate:
     """Stands in for the target network's `update`: all parameters in three calls."""
 

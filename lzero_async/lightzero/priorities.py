@@ -1,0 +1,91 @@
+"""Drawing samples by their priorities, as LightZero does, without going through all of them for every batch."""
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+from .growing_array import GrowingArray
+
+
+class WeightedDraw:
+    """`np.random.choice(len(p), size, replace=False, p=p)`, again and again for one `p`.
+
+    The same draws, to the last bit, from the same random numbers; but the cumulated `p` is computed once.
+    """
+
+    def __init__(self, probabilities: np.ndarray) -> None:
+        self.probabilities = probabilities
+        self._cumulated = _cumulated(probabilities) if len(probabilities) else probabilities
+        # Whatever numpy would refuse is left to numpy.
+        self._sound = bool(
+            len(probabilities) and np.isfinite(self._cumulated[-1]) and probabilities.min() >= 0
+        )
+        self._drawable = int(np.count_nonzero(probabilities)) if self._sound else 0
+
+    def draw(self, among: int, size: int) -> np.ndarray:
+        if not self._sound or among != len(self.probabilities) or size > self._drawable:
+            return np.random.choice(among, size, p=self.probabilities, replace=False)
+        found = np.empty(0, np.int64)
+        cumulated, left = self._cumulated, self.probabilities
+        while len(found) < size:
+            numbers = np.random.rand(size - len(found))
+            if len(found):  # two numbers have met in one sample: the other is drawn again, without those found
+                left = left.copy() if left is self.probabilities else left
+                left[found] = 0
+                cumulated = _cumulated(left)
+            new = cumulated.searchsorted(numbers, side='right')
+            _, firsts = np.unique(new, return_index=True)
+            firsts.sort()
+            found = np.concatenate((found, new[firsts]))
+        return found
+
+
+class Priorities:
+    """One number for each sample of the buffer, and what follows from them as long as none of them changes."""
+
+    def __init__(self) -> None:
+        self._lane = GrowingArray(np.float64)
+        self._highest: Optional[float] = None
+        self._draw: Optional[WeightedDraw] = None
+
+    def __len__(self) -> int:
+        return len(self._lane)
+
+    def handed_out(self) -> np.ndarray:
+        """The numbers, to be read and written: who writes does not tell, so all that follows is computed anew."""
+        self._highest = self._draw = None
+        return self._lane.values
+
+    def assign(self, values: Any) -> None:
+        self._lane.assign(values)
+        self._highest = self._draw = None
+
+    def append(self, values: np.ndarray) -> None:
+        self._lane.append(values)
+        if self._highest is not None and len(values):
+            self._highest = max(self._highest, float(values.max()))
+        self._draw = None
+
+    def highest(self) -> float:
+        if self._highest is None:
+            self._highest = float(self._lane.values.max())
+        return self._highest
+
+    def all_become_one(self) -> None:
+        if self._draw is None:  # else nothing has changed since they became one
+            self._lane.values.fill(1.0)
+            self._highest = 1.0 if len(self) else None
+
+    def weighted_draw(self, alpha: float) -> WeightedDraw:
+        if self._draw is None:
+            probabilities = self._lane.values ** alpha + 1e-6  # as the host has it
+            probabilities /= probabilities.sum()
+            self._draw = WeightedDraw(probabilities)
+        return self._draw
+
+
+def _cumulated(probabilities: np.ndarray) -> np.ndarray:
+    cumulated: np.ndarray = np.cumsum(probabilities)
+    cumulated /= cumulated[-1]
+    return cumulated
