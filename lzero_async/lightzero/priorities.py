@@ -46,6 +46,7 @@ class Priorities:
 
     def __init__(self) -> None:
         self._lane = GrowingArray(np.float64)
+        self._all_one = False
         self._highest: Optional[float] = None
         self._draw: Optional[WeightedDraw] = None
 
@@ -54,18 +55,19 @@ class Priorities:
 
     def handed_out(self) -> np.ndarray:
         """The numbers, to be read and written: who writes does not tell, so all that follows is computed anew."""
-        self._highest = self._draw = None
+        self._forget()
         return self._lane.values
 
     def assign(self, values: Any) -> None:
+        self._forget()
         self._lane.assign(values)
-        self._highest = self._draw = None
 
     def append(self, values: np.ndarray) -> None:
+        highest = self._highest
+        self._forget()
         self._lane.append(values)
-        if self._highest is not None and len(values):
-            self._highest = max(self._highest, float(values.max()))
-        self._draw = None
+        if highest is not None:
+            self._highest = max(highest, float(values.max())) if len(values) else highest
 
     def highest(self) -> float:
         if self._highest is None:
@@ -73,19 +75,31 @@ class Priorities:
         return self._highest
 
     def all_become_one(self) -> None:
-        if self._draw is None:  # else nothing has changed since they became one
+        if not self._all_one and len(self):
+            self._forget()
             self._lane.values.fill(1.0)
-            self._highest = 1.0 if len(self) else None
+            self._highest, self._all_one = 1.0, True
 
     def weighted_draw(self, alpha: float) -> WeightedDraw:
         if self._draw is None:
             probabilities = self._lane.values ** alpha + 1e-6  # as the host has it
             probabilities /= probabilities.sum()
-            self._draw = WeightedDraw(probabilities)
+            self._draw = WeightedDraw(_one_for_all(probabilities))
         return self._draw
+
+    def _forget(self) -> None:
+        self._all_one = False
+        self._highest = None
+        self._draw = None
 
 
 def _cumulated(probabilities: np.ndarray) -> np.ndarray:
     cumulated: np.ndarray = np.cumsum(probabilities)
     cumulated /= cumulated[-1]
     return cumulated
+
+
+def _one_for_all(numbers: np.ndarray) -> np.ndarray:
+    """The same numbers, kept once if they are all equal, as they are without use_priority."""
+    first = numbers[:1]
+    return np.broadcast_to(first.copy(), numbers.shape) if len(numbers) and (numbers == first).all() else numbers

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Optional
+from collections import Counter
+from typing import Any, Callable, List, Optional
 
 from ..core.protocols import SampleAges
 from ..core.segments import Stamp
@@ -47,18 +48,18 @@ class ReplayAges:
     def _heard(self, sample: Callable[..., Any]) -> Callable[..., Any]:
         def sample_and_hear(*args: Any, **kwargs: Any) -> Any:
             drawn = sample(*args, **kwargs)
-            now = self._clock()
-            for segment in drawn[0]:
-                stamp: Optional[Stamp] = getattr(segment, STAMP, None)
+            stamps: List[Optional[Stamp]] = [getattr(segment, STAMP, None) for segment in drawn[0]]
+            now, counts = self._clock(), Counter(map(id, stamps))  # segments that came together share one
+            for number, stamp in {id(stamp): stamp for stamp in stamps}.items():
                 if stamp is not None:
-                    self._add(stamp.staleness(self._finished), stamp.age(now))
+                    self._add(stamp.staleness(self._finished), stamp.age(now), counts[number])
             return drawn
 
         return sample_and_hear
 
-    def _add(self, staleness: int, age: float) -> None:
-        self._count += 1
-        self._staleness_sum += staleness
+    def _add(self, staleness: int, age: float, count: int) -> None:
+        self._count += count
+        self._staleness_sum += count * staleness
         self._staleness_max = max(self._staleness_max, staleness)
-        self._age_sum += age
+        self._age_sum += count * age
         self._age_max = max(self._age_max, age)

@@ -1,7 +1,7 @@
 """Parts of many segments, each from its own position on, put together in one array."""
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -54,10 +54,13 @@ class Drawn:
         self.visits = [segment.child_visit_segment for segment in segments]
         self.lengths = np.fromiter(map(len, self.actions), np.int64, len(segments))
 
-    def action_count(self) -> Optional[int]:
-        """How many actions there are to choose from, if that is the same in all segments."""
-        counts = {segment.action_space_size for segment in self.segments}
-        return counts.pop() if len(counts) == 1 else None
+        self._kinds = {(segment.action_space_size, segment.transform2string) for segment in segments}
+
+    @property
+    def action_count(self) -> int:
+        """How many actions there are to choose from, in any of the segments, if they are plain."""
+        (count, _), = self._kinds
+        return int(count)
 
     def is_plain(self) -> bool:
         """Whether this is what nearly all games have: whole numbers for actions, one number for each reward."""
@@ -68,6 +71,5 @@ class Drawn:
             and self.actions[0].ndim == self.timesteps[0].ndim == self.rewards[0].ndim == 1
             and self.actions[0].dtype.kind == self.timesteps[0].dtype.kind == 'i'
             and self.rewards[0].dtype.kind in 'iuf'
-            and self.action_count() is not None
-            and not any(segment.transform2string for segment in self.segments)
+            and len(self._kinds) == 1 and not any(compressed for _, compressed in self._kinds)
         )

@@ -16,6 +16,7 @@ from .lean_world_model import first_positions
 from .positions import Positions, as_positions
 from .priorities import Priorities
 from .segment_slices import Drawn, alike, slices
+from .shared_arrays import SharedArrays, share_equal_arrays
 from .target_values import batch_values, with_last_repeated
 
 
@@ -50,6 +51,7 @@ class VectorTargetsBuffer(UniZeroGameBuffer):  # type: ignore[misc]
     def __init__(self, cfg: Any) -> None:
         self._priorities = Priorities()
         self._positions = Positions()
+        self._shared: SharedArrays = SharedArrays()
         super().__init__(cfg)
 
     # ---------------------------------------------------------------- the host's names for what is kept otherwise
@@ -81,6 +83,7 @@ class VectorTargetsBuffer(UniZeroGameBuffer):  # type: ignore[misc]
             assert length == len(meta['priorities']), ' priorities should be of same length as the game steps'
             priorities = meta['priorities'].copy().reshape(-1)
             priorities[valid:length] = 0.0
+        share_equal_arrays(data, self._shared)
         self._priorities.append(priorities)
         self._positions.extend(self.base_idx + len(self.game_segment_buffer), length)
         self.game_segment_buffer.append(data)
@@ -146,7 +149,7 @@ class VectorTargetsBuffer(UniZeroGameBuffer):  # type: ignore[misc]
         taken = np.concatenate((found.values[:, :steps], found.values[:, td_steps:]), axis=1).astype(np.int64)
         missing = ~np.concatenate((found.inside[:, :steps], found.inside[:, td_steps:]), axis=1)
         # Where a segment has ended: random ones, in the order in which the host draws them one by one.
-        taken[missing] = np.random.randint(0, drawn.action_count(), size=np.count_nonzero(missing))
+        taken[missing] = np.random.randint(0, drawn.action_count, size=np.count_nonzero(missing))
         known = np.minimum(np.minimum(found.counts, steps), self._cfg.game_segment_length - np.array(drawn.starts))
         masks = np.arange(steps + 1) < known[:, None]
         return taken[:, :steps].copy(), taken[:, steps:].copy(), masks.astype(np.float64)
