@@ -182,8 +182,8 @@ class AsyncConfig:
     accelerate: bool = setting(
         True,
         boolean,
-        'Where roles overlap, search with scripted functions and compute targets with numpy: the same results in '
-        'fewer steps. False: LightZero\'s own code.',
+        'Where roles overlap, search, sample and train in fewer and larger steps, with the same results. False: '
+        'LightZero\'s own code.',
     )
     sample_ahead: bool = setting(
         True, boolean,
