@@ -10,6 +10,8 @@ from typing import Any, Callable, Dict, List, Tuple
 import torch
 from torch import Tensor
 
+from .lean_target import SoftUpdate
+
 
 def use_lean_training(policy: Any) -> None:
     """For a policy that learns. Its models keep their parameters, names and results."""
@@ -17,7 +19,7 @@ def use_lean_training(policy: Any) -> None:
         make_lean(model.world_model)
     target = policy._target_model
     if target._update_type == 'momentum':
-        target.update = _SoftUpdate(policy._learn_model, target)
+        target.update = SoftUpdate(policy._learn_model, target)
 
 
 def make_lean(world_model: Any) -> None:
@@ -97,23 +99,3 @@ def pass_through(transformer: Any, sequences: Tensor, positions: Tensor) -> Tens
         x = block(x, None, None, rotations)
     output: Tensor = transformer.ln_f(x)
     return output
-
-
-class _SoftUpdate:
-    """Stands in for the target network's `update`: all parameters in three calls."""
-
-    def __init__(self, learn_model: Any, target: Any) -> None:
-        self._original: Callable[..., None] = target.update
-        self._theta: float = target._update_kwargs['theta']
-        learned = dict(learn_model.named_parameters())
-        self._pairs = [(parameter, learned[name]) for name, parameter in target.named_parameters()]
-
-    def __call__(self, state_dict: Any, direct: bool = False) -> None:
-        if direct:
-            self._original(state_dict, direct)
-            return
-        with torch.no_grad():
-            kept = torch._foreach_mul([target.data for target, _ in self._pairs], 1 - self._theta)
-            torch._foreach_add_(kept, torch._foreach_mul([learned.data for _, learned in self._pairs], self._theta))
-            for (target, _), updated in zip(self._pairs, kept):
-                target.data = updated

@@ -1,0 +1,28 @@
+"""AdamW in one pass over the parameters."""
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import torch
+
+
+def use_fused_steps(optimizer: Any) -> None:
+    """Where torch has a fused kernel for it. What the optimizer saves stays what the host's would, and may be loaded.
+
+    The setting is part of what torch saves and loads, so that a checkpoint would carry it into another run, or undo it.
+    """
+    if type(optimizer) is not torch.optim.AdamW:
+        return
+    before = [{name: group[name] for name in ('fused', 'foreach')} for group in optimizer.param_groups]
+
+    def fuse(_: Any = None) -> None:
+        for group in optimizer.param_groups:
+            group.update(fused=True, foreach=None)
+
+    def as_before(_: Any, state: Dict[str, Any]) -> None:
+        for group, settings in zip(state['param_groups'], before):
+            group.update(settings)
+
+    fuse()
+    optimizer.register_state_dict_post_hook(as_before)
+    optimizer.register_load_state_dict_post_hook(fuse)
