@@ -32,7 +32,8 @@ from .evaluate import LightZeroEvaluator
 from .families import family_of
 from .guarded_updates import GuardedUpdates
 from .hosted import host_name
-from .lean_world_model import use_lean_training
+from .kept_memory import keep_freed_memory
+from .lean_updates import use_lean_updates
 from .learn import LightZeroLearner
 from .policies import RolePolicy, SharedPolicy, check_device
 from .remote_roles import RemoteRoles
@@ -131,6 +132,9 @@ def build(
             logger.info('loading %s', model_path)
             policy.learn_mode.load_state_dict(torch.load(model_path, map_location=cfg.policy.device))
 
+        if settings.accelerate and not serial and run.family.has_vector_targets:
+            use_lean_updates(policy)  # before the learner takes the policy's functions
+            keep_freed_memory()
         host_learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
         buffer = run.family.make_buffer(cfg.policy, serial, settings.accelerate)
         learner = (learner_class or classes.learner)(
@@ -145,9 +149,6 @@ def build(
             journal=BufferJournal(buffer, lambda: _plain_segment(cfg)) if settings.keep_checkpoints else None,
             background_reanalyze=settings.background_reanalyze,
         )
-
-        if settings.accelerate and not serial and run.family.has_vector_targets:
-            use_lean_training(policy)
 
         learner.guard(GuardedUpdates(policy, cfg.exp_name), settings.max_bad_updates, last_good)
         if resumed is not None:

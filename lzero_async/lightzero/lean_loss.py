@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,8 @@ from lzero.model.unizero_world_models.world_model import WorldModel
 from torch import Tensor, nn
 
 from . import lean_ops
-
-GROUPED = ('loss_obs', 'loss_rewards', 'loss_value', 'loss_policy', 'orig_policy_loss', 'policy_entropy')
-"""The losses that the host also tells for the first, the middle and the last step."""
+from .lean_ops import Tokens
+from .then import Then
 
 
 def why_not(world_model: Any) -> Optional[str]:
@@ -26,12 +25,16 @@ def why_not(world_model: Any) -> Optional[str]:
     expected = [(world_model, WorldModel), (world_model.tokenizer, Tokenizer), (world_model.transformer, Transformer)]
     for block in world_model.transformer.blocks:
         expected += [(block, Block), (block.attn, SelfAttention)]
-    expected += [(getattr(world_model, name, None), Head) for name in ('head_rewards', 'head_policy', 'head_value')]
+    for name in ('head_rewards', 'head_observations', 'head_policy', 'head_value'):
+        head = getattr(world_model, name)
+        expected += [(head, Head), (getattr(head, 'head_module', None), nn.Sequential)]
     for module, kind in expected:
         if type(module) is not kind:
             return f'{type(module).__name__} in the place of {kind.__name__}'
-    if any(_hooks(module) for module in world_model.modules()):
-        return 'hooks on its modules'
+    own = vars(world_model)
+    patched = 'forward' in own or ('compute_loss' in own and not isinstance(own['compute_loss'], Then))
+    if patched or any(_hooks(module) for module in world_model.modules()):
+        return 'functions or hooks of the user'
     for name in ('continuous_action_space', 'analysis_dormant_ratio', 'gru_gating'):
         if config.get(name, False):
             return name
@@ -59,17 +62,20 @@ class LeanLoss:
     def __call__(self, batch: Dict[str, Any], target_tokenizer: Any = None, *_: Any, **__: Any) -> Any:
         model = self._world_model
         embeddings = encode(model.tokenizer, batch['observations'])
-        sequences = _interleave(model, embeddings, batch['actions'])
-        output = _transform(model.transformer, sequences, torch.as_tensor(batch['timestep']).to(sequences.device))
-        of_observations, of_actions = output.view(-1, 2 * model.embed_dim).split(model.embed_dim, dim=1)
         with torch.no_grad():
             target = encode(target_tokenizer, batch['observations'])
-        losses = _Losses(model, batch)
-        losses.add('loss_obs', _latent_loss(model, _next(of_actions, batch), _following(target, batch)))
-        losses.add('loss_rewards', _cross_entropy(_run(model.head_rewards, of_actions), batch['rewards']))
-        losses.add('loss_value', _cross_entropy(_run(model.head_value, of_observations), batch['target_value']))
+        # No token looks ahead, and no loss is taken of padding: what comes behind the last valid step counts nowhere.
+        steps = Tokens.until_last(batch['mask_padding'])
+        output = _transform(model, embeddings, batch, steps)
+        of_observations, of_actions = torch.split(output.view(-1, 2 * model.embed_dim), model.embed_dim, dim=1)
+        losses = StepLosses(model, batch['mask_padding'], steps)
+        losses.add('loss_obs', *_latent_loss(model, of_actions, target, steps))
+        losses.add('loss_rewards', _cross_entropy(_run(model.head_rewards, of_actions), steps.packed(batch['rewards'])))
+        losses.add(
+            'loss_value', _cross_entropy(_run(model.head_value, of_observations), steps.packed(batch['target_value']))
+        )
         policy = F.log_softmax(_run(model.head_policy, of_observations), dim=1)
-        policy_loss = -(policy * batch['target_policy'].flatten(0, 1)).sum(1)
+        policy_loss = -(policy * steps.packed(batch['target_policy'])).sum(1)
         entropy = -(policy.exp() * policy).sum(1)
         losses.add('loss_policy', policy_loss - model.policy_entropy_weight * entropy)
         losses.add('orig_policy_loss', policy_loss.detach())
@@ -90,39 +96,37 @@ def encode(tokenizer: Any, observations: Tensor) -> Tensor:
     return _sim_norm(encoder.sim_norm, _sequence(encoder.fc_representation, observations))
 
 
-def _interleave(model: Any, embeddings: Tensor, actions: Tensor) -> Tensor:
-    """Embedded observations and actions of each sequence, in turn."""
-    observations = embeddings.view(*actions.shape, 1, -1)
-    sequences = torch.cat((observations, model.act_embedding_table(actions).unsqueeze(2)), dim=2).flatten(1, 2)
-    if not model.config.rotary_emb:
-        sequences = sequences + model.pos_emb.weight[:sequences.shape[1]]
-    return sequences
-
-
-def _transform(transformer: Any, x: Tensor, timesteps: Tensor) -> Tensor:
-    tokens, rotations = x.shape[1], None
+def _transform(model: Any, embeddings: Tensor, batch: Dict[str, Any], steps: Tokens) -> Tensor:
+    """Observations and actions of each sequence, in turn, through the transformer: two rows for each of `steps`."""
+    transformer, actions, rotations = model.transformer, batch['actions'], None
+    count, length = actions.shape[0], 2 * actions.shape[1]
+    x = torch.stack((embeddings.view(*actions.shape, -1), model.act_embedding_table(actions)), dim=2).flatten(1, 2)
     if transformer.config.rotary_emb:
         # A step has two tokens, and positions count tokens.
-        first = (timesteps.reshape(len(x), -1)[:, :1] * 2).remainder(transformer.config.max_seq_len)
-        rotations = transformer.freqs_cis[first + torch.arange(tokens, device=x.device)]
-    hidden = torch.full((tokens, tokens), -math.inf, device=x.device).triu_(1)
-    x = _dropped(transformer.drop, x)
+        first = torch.as_tensor(batch['timestep'], device=x.device).reshape(count, -1)[:, :1] * 2
+        places = first.remainder(transformer.config.max_seq_len) + torch.arange(length, device=x.device)
+        rotations = transformer.freqs_cis[places]
+    else:
+        x = x + model.pos_emb.weight[:length]
+    tokens = steps.doubled()
+    hidden = torch.full((length, length), -math.inf, device=x.device).triu_(1)
+    x = tokens.packed(_dropped(transformer.drop, x))
     for block in transformer.blocks:
-        x = _attended(block, x, rotations, hidden)
-        x = _plus_dropped(x, _sequence(block.mlp[:3], block.ln2(x)), block.mlp[3])
+        x = _attended(block, x, tokens, rotations, hidden)
+        x = _plus_dropped(x, _sequence(block.mlp[:3], block.ln2(x)), block.mlp[3], tokens)
     output: Tensor = transformer.ln_f(x)
     return output
 
 
-def _attended(block: Any, x: Tensor, rotations: Optional[Tensor], hidden: Tensor) -> Tensor:
+def _attended(block: Any, x: Tensor, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor) -> Tensor:
     attention = block.attn
     layers = (attention.query, attention.key, attention.value)
     weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ('weight', 'bias'))
     qkv = F.linear(block.ln1(x), weight, bias)
-    batch, tokens, _ = x.shape
-    keep = _keep(attention.attn_drop, (batch, attention.num_heads, tokens, tokens), x.device)
-    seen = lean_ops.attend(qkv, attention.num_heads, rotations, hidden, keep)
-    return _plus_dropped(x, attention.proj(seen), attention.resid_drop)
+    count, length = tokens.shape
+    keep = _keep(attention.attn_drop, (count, attention.num_heads, length, length), x.device)
+    seen = lean_ops.attend(qkv, attention.num_heads, tokens, rotations, hidden, keep)
+    return _plus_dropped(x, attention.proj(seen), attention.resid_drop, tokens)
 
 
 def _keep(dropout: nn.Dropout, shape: Tuple[int, ...], device: torch.device) -> Optional[Tensor]:
@@ -136,9 +140,10 @@ def _dropped(dropout: nn.Dropout, x: Tensor) -> Tensor:
     return x if keep is None else x * keep
 
 
-def _plus_dropped(x: Tensor, y: Tensor, dropout: nn.Dropout) -> Tensor:
-    keep = _keep(dropout, tuple(y.shape), y.device)
-    return x + y if keep is None else torch.addcmul(x, y, keep)
+def _plus_dropped(x: Tensor, y: Tensor, dropout: nn.Dropout, tokens: Tokens) -> Tensor:
+    """Draws for all tokens, as the host does, also for those that are not there."""
+    keep = _keep(dropout, (*tokens.shape, y.shape[1]), y.device)
+    return x + y if keep is None else torch.addcmul(x, y, tokens.packed(keep))
 
 
 def _run(head: Any, tokens: Tensor) -> Tensor:
@@ -157,61 +162,53 @@ def _sequence(layers: nn.Sequential, x: Tensor) -> Tensor:
 
 
 def _sim_norm(layer: SimNorm, x: Tensor) -> Tensor:
-    return lean_ops.softmax(x.unflatten(-1, (-1, layer.dim))).flatten(-2)
+    return lean_ops.softmax(x.view(len(x), -1, layer.dim)).flatten(1)
 
 
 # -------------------------------------------------------------------- the losses
 
 
-def _next(of_actions: Tensor, batch: Dict[str, Any]) -> Tensor:
-    """The tokens that foretell an observation which is in the batch: not those of the last actions."""
-    return of_actions.unflatten(0, batch['actions'].shape)[:, :-1].flatten(0, 1)
-
-
-def _following(target: Tensor, batch: Dict[str, Any]) -> Tensor:
-    return target.unflatten(0, batch['actions'].shape)[:, 1:].flatten(0, 1)
-
-
-def _latent_loss(model: Any, tokens: Tensor, target: Tensor) -> Tensor:
-    latent = _run(model.head_observations, tokens)
+def _latent_loss(model: Any, of_actions: Tensor, target: Tensor, steps: Tokens) -> Tuple[Tensor, Tensor]:
+    """Of each step but the first: how well the action before it foretold it. With it the steps, as flat indices."""
+    foretold = steps.rows[1:][steps.rows[1:] == steps.rows[:-1] + 1]
+    foretold = foretold[foretold.remainder(steps.shape[1]) > 0]
+    latent = _run(model.head_observations, of_actions.index_select(0, steps.places[foretold - 1]))
+    target = target.index_select(0, foretold)
     if model.predict_latent_loss_type == 'mse':
-        return (latent - target).square().mean(-1)
+        return (latent - target).square().mean(-1), foretold
     groups = (-1, model.num_groups, model.group_size)
     latent, target = latent.view(groups) + 1e-6, target.view(groups) + 1e-6
-    return (target * (target.log() - latent.log())).sum(-1).mean(-1)
+    return (target * (target.log() - latent.log())).sum(-1).mean(-1), foretold
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return -(F.log_softmax(logits, dim=1) * labels.flatten(0, 1)).sum(1)
+    return -(F.log_softmax(logits, dim=1) * labels).sum(1)
 
 
-class _Losses:
+class StepLosses:
     """The losses of each step, and what the host makes of them."""
 
-    def __init__(self, model: Any, batch: Dict[str, Any]) -> None:
+    def __init__(self, model: Any, mask: Tensor, steps: Tokens) -> None:
         self._model = model
-        self._steps = batch['actions'].shape[1]
-        self._mask = batch['mask_padding'].float()
-        self._names: List[str] = []
-        self._of_step: List[Tensor] = []
+        self._mask = mask.float()
+        self._counts = self._mask.sum(0)
+        assert self._counts.any(), 'mask_padding is all zeros'
+        self._steps = steps
+        self._sums: Dict[str, Tensor] = {}
 
-    def add(self, name: str, losses: Tensor) -> None:
-        """That of observations begins with the second step."""
-        self._names.append(name)
-        steps = self._steps - 1 if name == 'loss_obs' else self._steps
-        self._of_step.append(losses.view(-1, steps) * self._mask[:, -steps:])
+    def add(self, name: str, losses: Tensor, at: Optional[Tensor] = None) -> None:
+        """`at` is where they belong among the steps of all sequences, if not where those of `steps` do."""
+        padded = torch.zeros(self._mask.numel(), device=losses.device)
+        padded = padded.index_copy(0, self._steps.rows if at is None else at, losses)
+        self._sums[name] = (padded.view_as(self._mask) * self._mask).sum(0)
 
     def result(self, **told: Tensor) -> Any:
-        model, mask = self._model, self._mask
-        self._counts = counts = mask.sum(0)
-        assert counts.any(), 'mask_padding is all zeros'
-        discounts = model.gamma ** torch.arange(self._steps, device=mask.device)
-        self._sums = sums = [losses.sum(0) for losses in self._of_step]
-        discounted = {
-            name: (of_step * discounts[-len(of_step):]).sum() / counts[-len(of_step):].sum()
-            for name, of_step in zip(self._names, sums)
-        }
-        zero = torch.zeros((), device=mask.device)
+        model, counts = self._model, self._counts
+        discounts = model.gamma ** torch.arange(len(counts), device=counts.device)
+        # There is no loss of the first observation, which nothing foretells.
+        wanted = {name: counts[1:] if name == 'loss_obs' else counts for name in self._sums}
+        discounted = {name: (sums * discounts).sum() / wanted[name].sum() for name, sums in self._sums.items()}
+        zero = torch.zeros((), device=counts.device)
         return LossWithIntermediateLosses(
             latent_recon_loss_weight=model.latent_recon_loss_weight,
             perceptual_loss_weight=model.perceptual_loss_weight,
@@ -228,13 +225,12 @@ class _Losses:
     def _at_some_steps(self) -> Dict[str, Dict[str, Tensor]]:
         """Means over the samples that have the first, the middle and the last step."""
         some: Dict[str, Dict[str, Tensor]] = {f'{place}_step_losses': {} for place in ('first', 'middle', 'last')}
-        for name, sums in zip(self._names, self._sums):
-            steps = len(sums)
-            # Each loss is masked already. The host looks for the last observation's mask one step too early.
-            counts = self._counts[1:] if name == 'loss_obs' else self._counts
-            last = self._counts[steps - 1] if name == 'loss_obs' else counts[-1]
-            means = sums.detach() / counts
-            some['first_step_losses'][name] = means[0]
-            some['middle_step_losses'][name] = means[steps // 2]
-            some['last_step_losses'][name] = sums[-1].detach() / last
+        for name, sums in self._sums.items():
+            first = 1 if name == 'loss_obs' else 0
+            steps = len(sums) - first
+            means = sums.detach() / self._counts
+            some['first_step_losses'][name] = means[first]
+            some['middle_step_losses'][name] = means[first + steps // 2]
+            # The host counts the samples of an observation's last step one step too early.
+            some['last_step_losses'][name] = sums[-1].detach() / self._counts[-1 - first]
         return some

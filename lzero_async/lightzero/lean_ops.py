@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Tuple
 
 import torch
@@ -24,29 +25,29 @@ _DRAWN = (1 << 53) - 1
 
 def gelu(x: Tensor) -> Tensor:
     """GELU with its tanh approximation."""
-    result: Tensor = _Gelu.apply(x)
+    result: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        square = x * x
-        gate = torch.addcmul(x, square, x, value=CUBIC).mul_(SLOPE).sigmoid_()
-        ctx.save_for_backward(x, square, gate)
+        gate = torch.square(x)
+        torch.addcmul(x, gate, x, value=CUBIC, out=gate).mul_(SLOPE).sigmoid_()
+        ctx.save_for_backward(x, gate)
         return x * gate
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        x, square, gate = ctx.saved_tensors
-        # gate + x * gate * (1 - gate) * SLOPE * (1 + 3 * CUBIC * square)
-        slope = torch.mul(square, 3 * CUBIC * SLOPE).add_(SLOPE).mul_(x)
-        return torch.addcmul(slope, slope, gate, value=-1).add_(1).mul_(gate).mul_(grads[0])
+        x, gate = ctx.saved_tensors
+        # gate + x * SLOPE * (1 + 3 * CUBIC * x^2) * gate * (1 - gate)
+        slope = torch.square(x).mul_(3 * CUBIC * SLOPE).add_(SLOPE).mul_(x)
+        return slope.addcmul_(slope, gate, value=-1).add_(1).mul_(gate).mul_(grads[0])
 
 
 def softmax(x: Tensor) -> Tensor:
     """Over a short last dimension."""
-    result: Tensor = _Softmax.apply(x)
+    result: Tensor = _Softmax.apply(x)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -72,43 +73,79 @@ def _softmax_gradient(grad: Tensor, result: Tensor) -> Tensor:
     return weighted.addcmul_(result, weighted.sum(-1, keepdim=True), value=-1)
 
 
-def attend(qkv: Tensor, heads: int, rotations: Optional[Tensor], hidden: Tensor, keep: Optional[Tensor]) -> Tensor:
-    """Attention of each sequence to itself.
+@dataclass(frozen=True)
+class Tokens:
+    """Which tokens of (batch, tokens) there are: sequences may end early, and are then packed row behind row."""
+
+    shape: Tuple[int, int]
+    rows: Tensor
+    """The tokens that are there, as indices into the flattened (batch, tokens)."""
+    places: Tensor
+    """For each of (batch, tokens) its row, or for one that is not there any other."""
+
+    @classmethod
+    def until_last(cls, wanted: Tensor) -> Tokens:
+        """Of each sequence those up to the last one that is wanted."""
+        there = wanted.flip(1).cummax(1).values.flip(1).flatten()
+        count, length = wanted.shape
+        return cls((count, length), there.nonzero().flatten(), (there.cumsum(0) - 1).clamp_(min=0))
+
+    def doubled(self) -> Tokens:
+        """Two tokens for each."""
+        return Tokens(
+            (self.shape[0], 2 * self.shape[1]),
+            torch.stack((2 * self.rows, 2 * self.rows + 1), dim=1).flatten(),
+            torch.stack((2 * self.places, 2 * self.places + 1), dim=1).flatten(),
+        )
+
+    def packed(self, padded: Tensor) -> Tensor:
+        return padded.flatten(0, 1).index_select(0, self.rows)
+
+    def padded(self, packed: Tensor) -> Tensor:
+        """What stands where there is no token is of no meaning."""
+        return packed.index_select(0, self.places).view(*self.shape, -1)
+
+
+def attend(
+    qkv: Tensor, heads: int, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor, keep: Optional[Tensor]
+) -> Tensor:
+    """Attention of each sequence to itself. No token may look at one that is not there.
 
     Arguments:
-        - qkv: (batch, tokens, 3 * width), queries, keys and values side by side
+        - qkv: (rows, 3 * width), queries, keys and values side by side
         - rotations: complex (batch, tokens, width / heads / 2), for rotary positions
         - hidden: (tokens, tokens), -inf where a token must not look, else 0
         - keep: (batch, heads, tokens, tokens), what dropout multiplies the attention by
     """
-    result: Tensor = _Attend.apply(qkv, heads, rotations, hidden, keep)
+    result: Tensor = _Attend.apply(qkv, heads, tokens, rotations, hidden, keep)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, heads: int, rotations: Optional[Tensor], hidden: Tensor, keep: Optional[Tensor]
+        ctx: Any, qkv: Tensor, heads: int, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor,
+        keep: Optional[Tensor],
     ) -> Tensor:
-        batch, tokens, width = qkv.shape
-        by_head = qkv.view(batch, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4).contiguous()
+        by_head = tokens.padded(qkv).view(*tokens.shape, 3, heads, -1).permute(2, 0, 3, 1, 4).contiguous()
         if rotations is not None:
             _rotate_(by_head, rotations)
         query, key, value = by_head.flatten(1, 2)
-        ctx.scale = 1.0 / math.sqrt(query.shape[-1])
-        scores = torch.bmm(query, key.transpose(1, 2)).mul_(ctx.scale).add_(hidden)
-        attention = _softmax_(scores)
+        ctx.tokens, ctx.scale = tokens, 1.0 / math.sqrt(query.shape[-1])
+        attention = _softmax_(torch.bmm(query, key.transpose(1, 2)).mul_(ctx.scale).add_(hidden))
         kept = attention if keep is None else attention * keep.view_as(attention)
         ctx.save_for_backward(by_head, rotations, attention, kept, keep)
-        seen = torch.bmm(kept, value).view(batch, heads, tokens, -1)
-        return seen.transpose(1, 2).reshape(batch, tokens, width // 3)
+        seen = torch.bmm(kept, value).view_as(by_head[0])
+        return tokens.packed(seen.transpose(1, 2).flatten(2))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tuple[Optional[Tensor], ...]:
         by_head, rotations, attention, kept, keep = ctx.saved_tensors
-        _, batch, heads, tokens, size = by_head.shape
+        heads = by_head.shape[2]
         query, key, value = by_head.flatten(1, 2)
-        grad = grads[0].view(batch, tokens, heads, size).transpose(1, 2).reshape(batch * heads, tokens, size)
+        grad = torch.zeros(*ctx.tokens.shape, heads, value.shape[2], dtype=value.dtype, device=value.device)
+        grad.view(-1, grads[0].shape[1]).index_copy_(0, ctx.tokens.rows, grads[0])
+        grad = grad.transpose(1, 2).flatten(0, 1)
         of_kept = torch.bmm(grad, value.transpose(1, 2))
         of_attention = of_kept if keep is None else of_kept.mul_(keep.view_as(of_kept))
         of_scores = _softmax_gradient(of_attention, attention).mul_(ctx.scale)
@@ -119,12 +156,12 @@ class _Attend(torch.autograd.Function):
         torch.bmm(kept.transpose(1, 2), grad, out=of_value)
         if rotations is not None:
             _rotate_(of_heads, rotations.conj())
-        return of_heads.permute(1, 3, 0, 2, 4).reshape(batch, tokens, -1), None, None, None, None
+        return ctx.tokens.packed(of_heads.permute(1, 3, 0, 2, 4).flatten(2)), None, None, None, None, None
 
 
 def _rotate_(by_head: Tensor, rotations: Tensor) -> None:
     """Queries and keys, in place."""
-    torch.view_as_complex(by_head[:2].unflatten(-1, (-1, 2))).mul_(rotations.unsqueeze(1))
+    torch.view_as_complex(by_head[:2].view(*by_head[:2].shape[:-1], -1, 2)).mul_(rotations.unsqueeze(1))
 
 
 def kept_by_dropout(shape: Sequence[int], rate: float, device: torch.device) -> Tensor:

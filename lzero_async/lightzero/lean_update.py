@@ -12,6 +12,8 @@ from torch import Tensor
 
 from .lean_target import SoftUpdate
 
+GIGABYTE = 1024 ** 3
+
 
 def why_not(policy: Any) -> Optional[str]:
     """What of this policy LeanUpdate does not know; None if it knows all of it."""
@@ -63,7 +65,7 @@ class LeanUpdate:
         scalars = torch.stack((reward, value))
         scaled = scalar_transform(scalars)
         support = self._policy.value_support
-        categories = phi_transform(support, scaled.flatten(0, 1)).unflatten(0, (2, -1))[:, :, :-1]
+        categories = phi_transform(support, scaled.flatten(0, 1))[:, :-1].chunk(2)
         valid = on_device(mask, device)[:, :-1] == 1
         entropy = -(policy * torch.log(policy + 1e-9)).sum(-1)
         means, scaled_means = scalars.flatten(1).mean(1), scaled.flatten(1).mean(1)
@@ -91,7 +93,7 @@ class LeanUpdate:
         optimizer, accumulated = policy._optimizer_world_model, policy.accumulation_steps
         if train_iter % accumulated == 0:
             optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if (train_iter + 1) % accumulated != 0:
             return torch.zeros(())
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
@@ -114,7 +116,7 @@ class LeanUpdate:
         policy, allocated, most = self._policy, 0.0, 0.0
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-            allocated, most = (of() / 1024 ** 3 for of in (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated))
+            allocated, most = torch.cuda.memory_allocated() / GIGABYTE, torch.cuda.max_memory_allocated() / GIGABYTE
         return {
             'Current_GPU': allocated,
             'Max_GPU': most,

@@ -20,5 +20,9 @@ class Then:
         self._then(result)
         return result
 
+    def of(self, fn: Callable[..., Any]) -> Then:
+        """The same with the result of another function."""
+        return Then(self._fn.of(fn) if isinstance(self._fn, Then) else fn, self._then)
+
     def __deepcopy__(self, memo: Any) -> Any:
         return copy.deepcopy(self._fn, memo)
