@@ -134,17 +134,16 @@ def main():
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval'])
     print('| ms per round | transitions |', ' | '.join(PARTS), '| all but the first draws |')
     print('|---' * (len(PARTS) + 3) + '|')
+    kinds = [(name, size) for size in asked.transitions for name in ('LightZero', 'ours')]
+    held = [Held(cfg.policy, policy, name == 'ours', size) for name, size in kinds]
+    rounds = [[one.round() for one in held] for _ in range(asked.rounds + 1)][1:]  # in turns: the machine is shared
     totals = {}
-    for transitions in asked.transitions:
-        both = [Held(cfg.policy, policy, accelerate, transitions) for accelerate in (False, True)]
-        rounds = [[held.round() for held in both] for _ in range(asked.rounds + 1)][1:]
-        for kind, name in enumerate(('LightZero', 'ours')):
-            parts = [statistics.median(times[kind][part] for times in rounds) for part in range(len(PARTS))]
-            totals[name, transitions] = sum(parts) - parts[PARTS.index('draw x 40')]
-            print(f'| {name} | {transitions} |', ' | '.join(f'{part:.2f}' for part in parts),
-                  f'| {totals[name, transitions]:.1f} |')
-        del both
-        gc.collect()
+    for place, (name, size) in enumerate(kinds):
+        parts = [statistics.median(times[place][part] for times in rounds) for part in range(len(PARTS))]
+        totals[name, size] = sum(parts) - parts[PARTS.index('draw x 40')]
+        print(f'| {name} | {size} |', ' | '.join(f'{part:.2f}' for part in parts), f'| {totals[name, size]:.1f} |')
+    del held
+    gc.collect()
     for name in ('LightZero', 'ours'):
         first, last = (totals[name, asked.transitions[place]] for place in (0, -1))
         print(f'{name}: a round with {asked.transitions[-1]} transitions takes {last / first:.2f} times as long as '

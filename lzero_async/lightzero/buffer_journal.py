@@ -16,7 +16,7 @@ import numpy as np
 from ..checkpoints.errors import StateDamaged
 from ..core.segments import Stamp
 from .replay_ages import STAMP, stamp_segment
-from .segment_columns import NUMBER, Attributes, attributes_of, from_columns, to_columns
+from .segment_columns import Attributes, attributes_of, from_columns, to_columns
 
 DRAWING_TO_LEARN = ('_sample_orig_data', '_sample_orig_data_episode')
 DRAWING_TO_REANALYZE = ('_sample_orig_reanalyze_batch', '_sample_orig_reanalyze_data')
@@ -71,6 +71,8 @@ class BufferJournal:
         self._make_plain = make_plain
         self._clock = clock
         self._length: int = buffer._cfg.game_segment_length
+        # By their ids, while they are in the buffer: one attribute more would make a segment half as large again.
+        self._numbers: Dict[int, int] = {}
         self._next: int = buffer.base_idx
         self._removed_positions = 0
         self._reset_up_to = 0
@@ -168,6 +170,7 @@ class BufferJournal:
         buffer.clear_time = float(state['clear_time'])
         self._removed_positions, self._reset_up_to = removed, int(state['reset_up_to'])
         self._next = base + len(numbers)
+        self._number(0)
 
     def _read_page(self, page: Any, segments: Dict[int, Any], priorities: Dict[int, np.ndarray]) -> None:
         now = self._clock()
@@ -177,7 +180,6 @@ class BufferJournal:
         for number, segment, stamp in zip(
             page['numbers'], from_columns(page['content'], self._make_plain), page['stamps']
         ):
-            setattr(segment, NUMBER, number)
             if stamp is not None:
                 version, rounds, age = stamp
                 stamp_segment(segment, Stamp(version, rounds, now - age))
@@ -203,14 +205,22 @@ class BufferJournal:
             buffer = self._buffer
             begin = len(buffer.game_segment_buffer)
             push(data_and_meta)
-            for place in range(begin, len(buffer.game_segment_buffer)):
-                setattr(buffer.game_segment_buffer[place], NUMBER, buffer.base_idx + place)
+            self._number(begin)
 
         return push_and_number
+
+    def _number(self, begin: int) -> None:
+        """Remember the numbers of all segments from place `begin` on."""
+        segments = self._buffer.game_segment_buffer
+        for place in range(begin, len(segments)):
+            self._numbers[id(segments[place])] = self._buffer.base_idx + place
 
     def _counting_removed(self, remove: Callable[[int], None]) -> Callable[[int], None]:
         def remove_and_count(excess: int) -> None:
             before = len(self._buffer.game_segment_game_pos_look_up)
+            for number, segment in enumerate(self._buffer.game_segment_buffer[:excess], self._buffer.base_idx):
+                if self._numbers.get(id(segment)) == number:
+                    del self._numbers[id(segment)]
             remove(excess)
             self._removed_positions += before - len(self._buffer.game_segment_game_pos_look_up)
 
@@ -222,7 +232,7 @@ class BufferJournal:
             if resets:  # without use_priority the host sets all priorities to one when it draws
                 self._reset_up_to = self._removed_positions + len(self._buffer.game_segment_game_pos_look_up)
             if changes:
-                self._changed.update(getattr(segment, NUMBER) for segment in drawn[0])
+                self._changed.update(self._numbers[id(segment)] for segment in drawn[0])
             return drawn
 
         return draw_and_hear

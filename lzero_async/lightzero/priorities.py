@@ -14,14 +14,15 @@ class WeightedDraw:
     The same draws, to the last bit, from the same random numbers; but the cumulated `p` is computed once.
     """
 
-    def __init__(self, probabilities: np.ndarray) -> None:
+    def __init__(self, probabilities: np.ndarray, all_equal: bool = False) -> None:
+        """If they are `all_equal`, they are also positive."""
         self.probabilities = probabilities
         self._cumulated = _cumulated(probabilities) if len(probabilities) else probabilities
         # Whatever numpy would refuse is left to numpy.
         self._sound = bool(
-            len(probabilities) and np.isfinite(self._cumulated[-1]) and probabilities.min() >= 0
+            len(probabilities) and np.isfinite(self._cumulated[-1]) and (all_equal or probabilities.min() >= 0)
         )
-        self._drawable = int(np.count_nonzero(probabilities)) if self._sound else 0
+        self._drawable = len(probabilities) if all_equal else int(np.count_nonzero(probabilities))
 
     def draw(self, among: int, size: int) -> np.ndarray:
         if not self._sound or among != len(self.probabilities) or size > self._drawable:
@@ -82,9 +83,13 @@ class Priorities:
 
     def weighted_draw(self, alpha: float) -> WeightedDraw:
         if self._draw is None:
-            probabilities = self._lane.values ** alpha + 1e-6  # as the host has it
-            probabilities /= probabilities.sum()
-            self._draw = WeightedDraw(_one_for_all(probabilities))
+            if self._all_one:
+                weights = np.full(len(self), 1.0 + 1e-6)
+                probabilities = np.broadcast_to(weights[:1] / weights.sum(), len(self))  # one number, kept once
+            else:
+                probabilities = self._lane.values ** alpha + 1e-6  # as the host has it
+                probabilities /= probabilities.sum()
+            self._draw = WeightedDraw(probabilities, self._all_one)
         return self._draw
 
     def _forget(self) -> None:
@@ -97,9 +102,3 @@ def _cumulated(probabilities: np.ndarray) -> np.ndarray:
     cumulated: np.ndarray = np.cumsum(probabilities)
     cumulated /= cumulated[-1]
     return cumulated
-
-
-def _one_for_all(numbers: np.ndarray) -> np.ndarray:
-    """The same numbers, kept once if they are all equal, as they are without use_priority."""
-    first = numbers[:1]
-    return np.broadcast_to(first.copy(), numbers.shape) if len(numbers) and (numbers == first).all() else numbers

@@ -12,9 +12,7 @@ from .replay_ages import STAMP
 
 logger = logging.getLogger(__name__)
 
-NUMBER = 'lzero_async_number'
-"""The attribute of a GameSegment that tells its number."""
-NOT_KEPT = ('action_space', STAMP, NUMBER)
+NOT_KEPT = ('action_space', STAMP)
 """The environment's own, which no segment in a buffer is asked for, and ours."""
 REWRITTEN = ('child_visit_segment', 'root_value_segment', 'improved_policy_probs')
 """What reanalyzing changes in place."""
