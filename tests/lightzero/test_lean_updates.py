@@ -1,7 +1,7 @@
 """A policy with lean updates learns what LightZero's own learns from the same batches, up to rounding."""
 import copy
-import os
 import logging
+import os
 import types
 
 import numpy as np
