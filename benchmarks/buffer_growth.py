@@ -21,10 +21,10 @@ from ding.policy import create_policy
 from lzero.mcts.buffer.game_segment import GameSegment
 
 from lzero_async.core.segments import Stamp
-from lzero_async.lightzero.buffer_journal import BufferJournal
-from lzero_async.lightzero.buffer_memory import BufferMemory
 from lzero_async.lightzero.families import family_of
-from lzero_async.lightzero.replay_ages import ReplayAges, stamp_segment
+from lzero_async.lightzero.replay.buffer_journal import BufferJournal
+from lzero_async.lightzero.replay.buffer_memory import BufferMemory
+from lzero_async.lightzero.replay.replay_ages import ReplayAges, stamp_segment
 
 from .works import zoo_config
 

@@ -20,8 +20,8 @@ from lzero.mcts import UniZeroGameBuffer
 from lzero.mcts.buffer.game_segment import GameSegment
 
 from lzero_async.checkpoints.store import StateStore
-from lzero_async.lightzero.buffer_journal import BufferJournal
 from lzero_async.lightzero.learner_state import capture_policy, capture_random
+from lzero_async.lightzero.replay.buffer_journal import BufferJournal
 
 from .pieces import segment
 from .works import zoo_config

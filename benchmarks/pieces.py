@@ -19,10 +19,10 @@ from ding.policy import create_policy
 from lzero.mcts import UniZeroGameBuffer
 from lzero.mcts.buffer.game_segment import GameSegment
 
-from lzero_async.lightzero.kept_memory import keep_freed_memory
-from lzero_async.lightzero.lean_updates import use_lean_updates
 from lzero_async.lightzero.policies import RolePolicy
-from lzero_async.lightzero.vector_targets import VectorTargetsBuffer
+from lzero_async.lightzero.replay.vector_targets import VectorTargetsBuffer
+from lzero_async.lightzero.updates.kept_memory import keep_freed_memory
+from lzero_async.lightzero.updates.lean_updates import use_lean_updates
 
 from .works import WORKS
 

@@ -25,19 +25,19 @@ from ..core.updates import UpdateAccount
 from ..engines.opened import Engines
 from ..engines.remote import RemoteCollector, RemoteRole
 from ..torch_weights import TorchWeights
-from .buffer_journal import BufferJournal
 from .collect import LightZeroCollector
 from .environments import collector_envs, env_seed, evaluator_envs
 from .evaluate import LightZeroEvaluator
 from .families import family_of
-from .guarded_updates import GuardedUpdates
 from .hosted import host_name
-from .kept_memory import keep_freed_memory
-from .lean_updates import use_lean_updates
 from .learn import LightZeroLearner
 from .policies import RolePolicy, SharedPolicy, check_device
 from .remote_roles import RemoteRoles
+from .replay.buffer_journal import BufferJournal
 from .run_config import RunConfig
+from .updates.guarded_updates import GuardedUpdates
+from .updates.kept_memory import keep_freed_memory
+from .updates.lean_updates import use_lean_updates
 
 logger = logging.getLogger(__name__)
 

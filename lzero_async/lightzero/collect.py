@@ -13,8 +13,8 @@ from ..core.protocols import KeepGoing
 from ..core.segments import Collected, Piece
 from ..core.weights import WeightSnapshot
 from . import random_states
-from .buffer_memory import array_bytes
 from .policies import RolePolicy, SharedPolicy
+from .replay.buffer_memory import array_bytes
 from .sound_steps import checked
 
 Forward = Callable[..., Dict[int, Dict[str, Any]]]

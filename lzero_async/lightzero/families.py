@@ -38,12 +38,12 @@ class Family:
         """A serial run draws the samples that LightZero draws, also where it forgets some of them."""
         import lzero.mcts
 
-        from .reanalyze import choosing
-        from .sound_buffers import sound
+        from .replay.reanalyze import choosing
+        from .replay.sound_buffers import sound
 
         buffer_class = getattr(lzero.mcts, self.buffer_class)
         if accelerate and self.has_vector_targets and not serial:
-            from .vector_targets import VectorTargetsBuffer
+            from .replay.vector_targets import VectorTargetsBuffer
 
             buffer_class = VectorTargetsBuffer
         buffer_class = sound(buffer_class, also_removal=not serial)

@@ -10,15 +10,15 @@ from ..core.updates import UpdateAccount
 from ..core.weight_ops import WeightOps
 from ..core.weights import WeightSnapshot
 from . import random_streams
-from .buffer_journal import BufferJournal
-from .buffer_memory import BufferMemory
-from .guarded_updates import GuardedUpdates, TooManyBadUpdates
 from .learner_state import capture_policy, capture_random, restore_policy, restore_random
 from .policies import export_learner_state, weight_source
-from .reanalyze import BackgroundReanalyze, ScheduledReanalyze
-from .replay_ages import ReplayAges, stamp_segment
-from .sample_ahead import SampleAhead
-from .training_signals import RoundSignals
+from .replay.buffer_journal import BufferJournal
+from .replay.buffer_memory import BufferMemory
+from .replay.reanalyze import BackgroundReanalyze, ScheduledReanalyze
+from .replay.replay_ages import ReplayAges, stamp_segment
+from .replay.sample_ahead import SampleAhead
+from .updates.guarded_updates import GuardedUpdates, TooManyBadUpdates
+from .updates.training_signals import RoundSignals
 
 logger = logging.getLogger(__name__)
 

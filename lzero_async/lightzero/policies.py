@@ -11,8 +11,8 @@ from lzero.policy import InverseScalarTransform
 
 from ..core.errors import ConfigError
 from ..torch_weights import copied, load_module
-from .pooled_search import use_pooled_search
-from .scripted_search import use_scripted_search
+from .search.pooled_search import use_pooled_search
+from .search.scripted_search import use_scripted_search
 
 
 def weight_source(policy: Any) -> Any:

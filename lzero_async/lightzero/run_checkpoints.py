@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ..checkpoints.store import StateStore
-from .buffer_journal import Page
 from .learn import LightZeroLearner
+from .replay.buffer_journal import Page
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from small_configs import cartpole
 from lzero_async import RoleFailed
 from lzero_async.entry.run import run_training
 from lzero_async.lightzero import run_checkpoints
-from lzero_async.lightzero.guarded_updates import TooManyBadUpdates
 from lzero_async.lightzero.learn import LightZeroLearner
 from lzero_async.lightzero.sound_steps import EnvironmentBroken
+from lzero_async.lightzero.updates.guarded_updates import TooManyBadUpdates
 
 
 @pytest.fixture(autouse=True)

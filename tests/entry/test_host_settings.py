@@ -7,7 +7,7 @@ from small_configs import cartpole
 from lzero_async import ConfigError
 from lzero_async.lightzero.collect import LightZeroCollector
 from lzero_async.lightzero.learn import LightZeroLearner
-from lzero_async.lightzero.vector_targets import VectorTargetsBuffer
+from lzero_async.lightzero.replay.vector_targets import VectorTargetsBuffer
 
 
 def test_update_per_collect_priority_random_collect_and_reanalyze(train, monkeypatch):

@@ -3,7 +3,7 @@ import pytest
 from lzero.mcts.buffer.game_segment import GameSegment
 from real_parts import compiled, learner_policy, make_collector, snapshot_of
 
-from lzero_async.lightzero.buffer_memory import array_bytes
+from lzero_async.lightzero.replay.buffer_memory import array_bytes
 
 COLLECTS = 10
 

@@ -1,0 +1,1 @@
+"""Searches in fewer and larger steps: what LightZero's find, found sooner."""

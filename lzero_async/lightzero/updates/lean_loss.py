@@ -1,0 +1,236 @@
+"""UniZero's loss in fewer and cheaper passes: that of `WorldModel.compute_loss`, up to rounding."""
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from lzero.model.common import RepresentationNetworkMLP, SimNorm
+from lzero.model.unizero_world_models.slicer import Head
+from lzero.model.unizero_world_models.tokenizer import Tokenizer
+from lzero.model.unizero_world_models.transformer import Block, SelfAttention, Transformer
+from lzero.model.unizero_world_models.utils import LossWithIntermediateLosses
+from lzero.model.unizero_world_models.world_model import WorldModel
+from torch import Tensor, nn
+
+from ..then import Then
+from . import lean_ops
+from .lean_ops import Tokens
+
+
+def why_not(world_model: Any) -> Optional[str]:
+    """What of this world model LeanLoss does not know; None if it knows all of it."""
+    config = world_model.config
+    expected = [(world_model, WorldModel), (world_model.tokenizer, Tokenizer), (world_model.transformer, Transformer)]
+    for block in world_model.transformer.blocks:
+        expected += [(block, Block), (block.attn, SelfAttention)]
+    for name in ('head_rewards', 'head_observations', 'head_policy', 'head_value'):
+        head = getattr(world_model, name)
+        expected += [(head, Head), (getattr(head, 'head_module', None), nn.Sequential)]
+    for module, kind in expected:
+        if type(module) is not kind:
+            return f'{type(module).__name__} in the place of {kind.__name__}'
+    own = vars(world_model)
+    patched = 'forward' in own or ('compute_loss' in own and not isinstance(own['compute_loss'], Then))
+    if patched or any(_hooks(module) for module in world_model.modules()):
+        return 'functions or hooks of the user'
+    for name in ('continuous_action_space', 'analysis_dormant_ratio', 'gru_gating'):
+        if config.get(name, False):
+            return name
+    if world_model.num_observations_tokens != 1:
+        return f'{world_model.num_observations_tokens} tokens per observation'
+    if world_model.predict_latent_loss_type not in ('mse', 'group_kl'):
+        return f'predict_latent_loss_type {world_model.predict_latent_loss_type!r}'
+    return None
+
+
+def _hooks(module: nn.Module) -> bool:
+    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(kinds)
+
+
+class LeanLoss:
+    """Stands in for a world model's `compute_loss`, in training mode.
+
+    It is an object instead of a function, so that a copy of the model works on its own parameters.
+    """
+
+    def __init__(self, world_model: Any) -> None:
+        self._world_model = world_model
+
+    def __call__(self, batch: Dict[str, Any], target_tokenizer: Any = None, *_: Any, **__: Any) -> Any:
+        model = self._world_model
+        embeddings = encode(model.tokenizer, batch['observations'])
+        with torch.no_grad():
+            target = encode(target_tokenizer, batch['observations'])
+        # No token looks ahead, and no loss is taken of padding: what comes behind the last valid step counts nowhere.
+        steps = Tokens.until_last(batch['mask_padding'])
+        output = _transform(model, embeddings, batch, steps)
+        of_observations, of_actions = torch.split(output.view(-1, 2 * model.embed_dim), model.embed_dim, dim=1)
+        losses = StepLosses(model, batch['mask_padding'], steps)
+        losses.add('loss_obs', *_latent_loss(model, of_actions, target, steps))
+        losses.add('loss_rewards', _cross_entropy(_run(model.head_rewards, of_actions), steps.packed(batch['rewards'])))
+        losses.add(
+            'loss_value', _cross_entropy(_run(model.head_value, of_observations), steps.packed(batch['target_value']))
+        )
+        policy = F.log_softmax(_run(model.head_policy, of_observations), dim=1)
+        policy_loss = -(policy * steps.packed(batch['target_policy'])).sum(1)
+        entropy = -(policy.exp() * policy).sum(1)
+        losses.add('loss_policy', policy_loss - model.policy_entropy_weight * entropy)
+        losses.add('orig_policy_loss', policy_loss.detach())
+        losses.add('policy_entropy', entropy.detach())
+        return losses.result(latent_state_l2_norms=embeddings.detach().norm(dim=1).mean())
+
+
+# -------------------------------------------------------------------- the networks
+
+
+def encode(tokenizer: Any, observations: Tensor) -> Tensor:
+    """(batch, steps, ...) observations as (batch * steps, width) embeddings."""
+    observations = observations.flatten(0, 1)
+    encoder = tokenizer.encoder
+    if type(encoder) is not RepresentationNetworkMLP:
+        embeddings: Tensor = encoder(observations)
+        return embeddings
+    return _sim_norm(encoder.sim_norm, _sequence(encoder.fc_representation, observations))
+
+
+def _transform(model: Any, embeddings: Tensor, batch: Dict[str, Any], steps: Tokens) -> Tensor:
+    """Observations and actions of each sequence, in turn, through the transformer: two rows for each of `steps`."""
+    transformer, actions, rotations = model.transformer, batch['actions'], None
+    count, length = actions.shape[0], 2 * actions.shape[1]
+    x = torch.stack((embeddings.view(*actions.shape, -1), model.act_embedding_table(actions)), dim=2).flatten(1, 2)
+    if transformer.config.rotary_emb:
+        # A step has two tokens, and positions count tokens.
+        first = torch.as_tensor(batch['timestep'], device=x.device).reshape(count, -1)[:, :1] * 2
+        places = first.remainder(transformer.config.max_seq_len) + torch.arange(length, device=x.device)
+        rotations = transformer.freqs_cis[places]
+    else:
+        x = x + model.pos_emb.weight[:length]
+    tokens = steps.doubled()
+    hidden = torch.full((length, length), -math.inf, device=x.device).triu_(1)
+    x = tokens.packed(_dropped(transformer.drop, x))
+    for block in transformer.blocks:
+        x = _attended(block, x, tokens, rotations, hidden)
+        x = _plus_dropped(x, _sequence(block.mlp[:3], block.ln2(x)), block.mlp[3], tokens)
+    output: Tensor = transformer.ln_f(x)
+    return output
+
+
+def _attended(block: Any, x: Tensor, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor) -> Tensor:
+    attention = block.attn
+    layers = (attention.query, attention.key, attention.value)
+    weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ('weight', 'bias'))
+    qkv = F.linear(block.ln1(x), weight, bias)
+    count, length = tokens.shape
+    keep = _keep(attention.attn_drop, (count, attention.num_heads, length, length), x.device)
+    seen = lean_ops.attend(qkv, attention.num_heads, tokens, rotations, hidden, keep)
+    return _plus_dropped(x, attention.proj(seen), attention.resid_drop, tokens)
+
+
+def _keep(dropout: nn.Dropout, shape: Tuple[int, ...], device: torch.device) -> Optional[Tensor]:
+    if not dropout.training or dropout.p == 0:
+        return None
+    return lean_ops.kept_by_dropout(shape, dropout.p, device)
+
+
+def _dropped(dropout: nn.Dropout, x: Tensor) -> Tensor:
+    keep = _keep(dropout, tuple(x.shape), x.device)
+    return x if keep is None else x * keep
+
+
+def _plus_dropped(x: Tensor, y: Tensor, dropout: nn.Dropout, tokens: Tokens) -> Tensor:
+    """Draws for all tokens, as the host does, also for those that are not there."""
+    keep = _keep(dropout, (*tokens.shape, y.shape[1]), y.device)
+    return x + y if keep is None else torch.addcmul(x, y, tokens.packed(keep))
+
+
+def _run(head: Any, tokens: Tensor) -> Tensor:
+    return _sequence(head.head_module, tokens)
+
+
+def _sequence(layers: nn.Sequential, x: Tensor) -> Tensor:
+    for layer in layers:
+        if type(layer) is nn.GELU and layer.approximate == 'tanh':
+            x = lean_ops.gelu(x)
+        elif type(layer) is SimNorm:
+            x = _sim_norm(layer, x)
+        else:
+            x = layer(x)
+    return x
+
+
+def _sim_norm(layer: SimNorm, x: Tensor) -> Tensor:
+    return lean_ops.softmax(x.view(len(x), -1, layer.dim)).flatten(1)
+
+
+# -------------------------------------------------------------------- the losses
+
+
+def _latent_loss(model: Any, of_actions: Tensor, target: Tensor, steps: Tokens) -> Tuple[Tensor, Tensor]:
+    """Of each step but the first: how well the action before it foretold it. With it the steps, as flat indices."""
+    foretold = steps.rows[1:][steps.rows[1:] == steps.rows[:-1] + 1]
+    foretold = foretold[foretold.remainder(steps.shape[1]) > 0]
+    latent = _run(model.head_observations, of_actions.index_select(0, steps.places[foretold - 1]))
+    target = target.index_select(0, foretold)
+    if model.predict_latent_loss_type == 'mse':
+        return (latent - target).square().mean(-1), foretold
+    groups = (-1, model.num_groups, model.group_size)
+    latent, target = latent.view(groups) + 1e-6, target.view(groups) + 1e-6
+    return (target * (target.log() - latent.log())).sum(-1).mean(-1), foretold
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return -(F.log_softmax(logits, dim=1) * labels).sum(1)
+
+
+class StepLosses:
+    """The losses of each step, and what the host makes of them."""
+
+    def __init__(self, model: Any, mask: Tensor, steps: Tokens) -> None:
+        self._model = model
+        self._mask = mask.float()
+        self._counts = self._mask.sum(0)
+        assert self._counts.any(), 'mask_padding is all zeros'
+        self._steps = steps
+        self._sums: Dict[str, Tensor] = {}
+
+    def add(self, name: str, losses: Tensor, at: Optional[Tensor] = None) -> None:
+        """`at` is where they belong among the steps of all sequences, if not where those of `steps` do."""
+        padded = torch.zeros(self._mask.numel(), device=losses.device)
+        padded = padded.index_copy(0, self._steps.rows if at is None else at, losses)
+        self._sums[name] = (padded.view_as(self._mask) * self._mask).sum(0)
+
+    def result(self, **told: Tensor) -> Any:
+        model, counts = self._model, self._counts
+        discounts = model.gamma ** torch.arange(len(counts), device=counts.device)
+        # There is no loss of the first observation, which nothing foretells.
+        wanted = {name: counts[1:] if name == 'loss_obs' else counts for name in self._sums}
+        discounted = {name: (sums * discounts).sum() / wanted[name].sum() for name, sums in self._sums.items()}
+        zero = torch.zeros((), device=counts.device)
+        return LossWithIntermediateLosses(
+            latent_recon_loss_weight=model.latent_recon_loss_weight,
+            perceptual_loss_weight=model.perceptual_loss_weight,
+            continuous_action_space=False,
+            **discounted,
+            latent_recon_loss=model.latent_recon_loss,
+            perceptual_loss=zero,
+            **self._at_some_steps(),
+            dormant_ratio_encoder=zero,
+            dormant_ratio_world_model=zero,
+            **told,
+        )
+
+    def _at_some_steps(self) -> Dict[str, Dict[str, Tensor]]:
+        """Means over the samples that have the first, the middle and the last step."""
+        some: Dict[str, Dict[str, Tensor]] = {f'{place}_step_losses': {} for place in ('first', 'middle', 'last')}
+        for name, sums in self._sums.items():
+            first = 1 if name == 'loss_obs' else 0
+            steps = len(sums) - first
+            means = sums.detach() / self._counts
+            some['first_step_losses'][name] = means[first]
+            some['middle_step_losses'][name] = means[first + steps // 2]
+            # The host counts the samples of an observation's last step one step too early.
+            some['last_step_losses'][name] = sums[-1].detach() / self._counts[-1 - first]
+        return some
