@@ -17,6 +17,7 @@ class WeightedDraw:
     def __init__(self, probabilities: np.ndarray, all_equal: bool = False) -> None:
         """If they are `all_equal`, they are also positive."""
         self.probabilities = probabilities
+        self._all_equal = all_equal
         self._cumulated = _cumulated(probabilities) if len(probabilities) else probabilities
         # Whatever numpy would refuse is left to numpy.
         self._sound = bool(
@@ -35,11 +36,22 @@ class WeightedDraw:
                 left = left.copy() if left is self.probabilities else left
                 left[found] = 0
                 cumulated = _cumulated(left)
-            new = cumulated.searchsorted(numbers, side='right')
+            new = self._find(cumulated, numbers)
             _, firsts = np.unique(new, return_index=True)
             firsts.sort()
             found = np.concatenate((found, new[firsts]))
         return found
+
+    def _find(self, cumulated: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """`cumulated.searchsorted(numbers, side='right')`."""
+        if not self._all_equal:
+            return cumulated.searchsorted(numbers, side='right')
+        # Nearly always one can tell where it is, without a search through memory that no cache holds.
+        last = len(cumulated) - 1
+        places = np.minimum((numbers * len(cumulated)).astype(np.int64), last)
+        found = (cumulated[places] > numbers) & ((places == 0) | (cumulated[places - 1] <= numbers))
+        places[~found] = cumulated.searchsorted(numbers[~found], side='right')
+        return places
 
 
 class Priorities:

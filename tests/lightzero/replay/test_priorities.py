@@ -12,8 +12,8 @@ def outcome(draw):
         return str(error)
 
 
-def assert_same_draws(probabilities, size, seed, draws=3):
-    weighted = WeightedDraw(probabilities)
+def assert_same_draws(probabilities, size, seed, draws=3, all_equal=False):
+    weighted = WeightedDraw(probabilities, all_equal)
     before = probabilities.copy()
     np.random.seed(seed)
     expected = [
@@ -38,6 +38,13 @@ def test_draws_are_those_of_numpy(seed):
     assert_same_draws(numbers / numbers.sum(), size, seed)
 
 
+@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize('count', [1, 2, 63, 1000, 300_000])
+def test_draws_among_equals_are_those_of_numpy(count, seed):
+    weights = np.ones(count) ** 0.6 + 1e-6
+    assert_same_draws(weights / weights.sum(), min(count, 256), seed, all_equal=True)
+
+
 def test_where_nearly_all_are_drawn():
     assert_same_draws(np.full(64, 1 / 64), 64, 3)
 
@@ -53,6 +60,16 @@ def test_what_numpy_refuses_is_refused(numbers, size):
 def test_more_probabilities_than_samples_are_refused():
     with pytest.raises(ValueError, match='must have same size'):
         WeightedDraw(np.full(4, 0.25)).draw(3, 1)
+
+
+@pytest.mark.parametrize('count', [1, 7, 129, 8193, 100_003])
+def test_equal_priorities_have_the_probabilities_of_the_host(count):
+    priorities = Priorities()
+    priorities.append(np.random.RandomState(0).rand(count))
+    priorities.all_become_one()
+    expected = np.ones(count) ** 0.6 + 1e-6
+    expected /= expected.sum()
+    assert priorities.weighted_draw(0.6).probabilities.tobytes() == expected.tobytes()
 
 
 def test_a_draw_is_kept_until_a_priority_may_have_changed():
