@@ -22,7 +22,7 @@ from lzero.mcts.buffer.game_segment import GameSegment
 from lzero_async.lightzero.policies import RolePolicy
 from lzero_async.lightzero.replay.vector_targets import VectorTargetsBuffer
 from lzero_async.lightzero.updates.kept_memory import keep_freed_memory
-from lzero_async.lightzero.updates.lean_updates import use_lean_updates
+from lzero_async.lightzero.updates.lean_policy import use_lean_updates
 
 from .works import WORKS
 

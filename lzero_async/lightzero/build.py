@@ -37,7 +37,7 @@ from .replay.buffer_journal import BufferJournal
 from .run_config import RunConfig
 from .updates.guarded_updates import GuardedUpdates
 from .updates.kept_memory import keep_freed_memory
-from .updates.lean_updates import use_lean_updates
+from .updates.lean_policy import use_lean_updates
 
 logger = logging.getLogger(__name__)
 

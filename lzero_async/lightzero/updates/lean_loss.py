@@ -36,7 +36,7 @@ def why_not(world_model: Any) -> Optional[str]:
     if patched or any(_hooks(module) for module in world_model.modules()):
         return 'functions or hooks of the user'
     for name in ('continuous_action_space', 'analysis_dormant_ratio', 'gru_gating'):
-        if config.get(name, False):
+        if getattr(config, name, False):
             return name
     if world_model.num_observations_tokens != 1:
         return f'{world_model.num_observations_tokens} tokens per observation'
@@ -61,12 +61,13 @@ class LeanLoss:
 
     def __call__(self, batch: Dict[str, Any], target_tokenizer: Any = None, *_: Any, **__: Any) -> Any:
         model = self._world_model
+        # In the host's order, since encoders may draw random numbers, too.
         embeddings = encode(model.tokenizer, batch['observations'])
-        with torch.no_grad():
-            target = encode(target_tokenizer, batch['observations'])
         # No token looks ahead, and no loss is taken of padding: what comes behind the last valid step counts nowhere.
         steps = Tokens.until_last(batch['mask_padding'])
         output = _transform(model, embeddings, batch, steps)
+        with torch.no_grad():
+            target = encode(target_tokenizer, batch['observations'])
         of_observations, of_actions = torch.split(output.view(-1, 2 * model.embed_dim), model.embed_dim, dim=1)
         losses = StepLosses(model, batch['mask_padding'], steps)
         losses.add('loss_obs', *_latent_loss(model, of_actions, target, steps))

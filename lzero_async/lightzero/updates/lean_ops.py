@@ -1,8 +1,8 @@
 """What a transformer in training spends its time on beside matrix products, done in fewer and faster passes.
 
-On a CPU torch's own kernels for these are several times slower than they need be: `gelu` and its gradient by the
-accuracy of its tanh, `softmax` where it is over a handful of numbers, and `dropout` where it draws. The results are
-those of torch up to rounding, and random draws are the same draws.
+On a CPU torch's own kernels for these are slower than they need be: `gelu` and its gradient by their tanh, `softmax`
+where it is over a handful of numbers, and `dropout` where it draws. The results are those of torch up to rounding, and
+random draws are the same draws. On other devices torch's own are used, where there is one for the purpose.
 """
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _DRAWN = (1 << 53) - 1
 
 def gelu(x: Tensor) -> Tensor:
     """GELU with its tanh approximation."""
+    if x.device.type != 'cpu':
+        return F.gelu(x, approximate='tanh')
     result: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
     return result
 
@@ -47,6 +49,8 @@ class _Gelu(torch.autograd.Function):
 
 def softmax(x: Tensor) -> Tensor:
     """Over a short last dimension."""
+    if x.device.type != 'cpu':
+        return torch.softmax(x, dim=-1)
     result: Tensor = _Softmax.apply(x)  # type: ignore[no-untyped-call]
     return result
 
@@ -65,6 +69,8 @@ class _Softmax(torch.autograd.Function):
 
 def _turned_softmax(x: Tensor) -> Tensor:
     """Many short columns side by side suit the processor, many short rows do not: turning them twice is cheaper."""
+    if x.device.type != 'cpu':
+        return torch.softmax(x, dim=-1)
     columns = x.reshape(-1, x.shape[-1]).t().contiguous()
     return torch.softmax(columns, dim=0).t().contiguous().view_as(x)
 

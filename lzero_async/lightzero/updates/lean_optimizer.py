@@ -11,7 +11,7 @@ def use_fused_steps(optimizer: Any) -> None:
 
     The setting is part of what torch saves and loads, so that a checkpoint would carry it into another run, or undo it.
     """
-    if type(optimizer) is not torch.optim.AdamW:
+    if type(optimizer) is not torch.optim.AdamW or not _can_be_fused(optimizer):
         return
     before = [{name: group[name] for name in ('fused', 'foreach')} for group in optimizer.param_groups]
 
@@ -26,3 +26,11 @@ def use_fused_steps(optimizer: Any) -> None:
     fuse()
     optimizer.register_state_dict_post_hook(as_before)
     optimizer.register_load_state_dict_post_hook(fuse)
+
+
+def _can_be_fused(optimizer: Any) -> bool:
+    try:
+        torch.optim.AdamW([parameter for group in optimizer.param_groups for parameter in group['params']], fused=True)
+    except RuntimeError:  # what torch says of devices and types for which it has no kernel
+        return False
+    return True

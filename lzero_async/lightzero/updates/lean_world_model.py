@@ -3,7 +3,7 @@
 What is replaced are three loops: over the steps of a sequence, over the samples of a batch, and over the parameters of
 the target network. They hold the GIL, which a thread that makes the next batch wants, too.
 
-This serves every model. With those that it knows `lean_updates` goes further.
+This serves every model. With those that it knows `lean_policy` goes further.
 """
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from lzero_async.lightzero.then import Then
 from lzero_async.lightzero.updates import lean_loss, lean_update
 from lzero_async.lightzero.updates.guarded_updates import GuardedUpdates
 from lzero_async.lightzero.updates.lean_loss import LeanLoss
+from lzero_async.lightzero.updates.lean_policy import use_lean_updates
 from lzero_async.lightzero.updates.lean_update import LeanUpdate
-from lzero_async.lightzero.updates.lean_updates import use_lean_updates
 
 UPDATES = 200
 LOSSES = (
@@ -317,6 +317,14 @@ def test_lightzeros_update_works_with_the_lean_loss(small):
     del lean._forward_learn
     told, lean_told = learn(stock, batch, 0)[0], learn(lean, batch, 0)[0]
     assert lean_told['weighted_total_loss'] == pytest.approx(told['weighted_total_loss'], rel=1e-5)
+
+
+def test_an_optimizer_that_torch_cannot_fuse_stays_as_it_is(small):
+    policy = learner_policy(small.cfg)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
+    policy._optimizer_world_model = optimizer
+    use_lean_updates(policy)
+    assert not optimizer.param_groups[0]['fused']
 
 
 # -------------------------------------------------------------------- to a GPU
