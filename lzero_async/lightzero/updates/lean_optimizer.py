@@ -29,8 +29,13 @@ def use_fused_steps(optimizer: Any) -> None:
 
 
 def _can_be_fused(optimizer: Any) -> bool:
-    try:
-        torch.optim.AdamW([parameter for group in optimizer.param_groups for parameter in group['params']], fused=True)
-    except RuntimeError:  # what torch says of devices and types for which it has no kernel
-        return False
+    """Tried out, since torch finds out with the first step, too."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+    for device, dtype in {(parameter.device, parameter.dtype) for parameter in parameters}:
+        probe = torch.zeros(1, device=device, dtype=dtype)
+        probe.grad = torch.zeros_like(probe)
+        try:
+            torch.optim.AdamW([probe], fused=True).step()
+        except RuntimeError:
+            return False
     return True

@@ -52,6 +52,15 @@ class Material:
         return self.buffer.sample(self.cfg.policy.batch_size, policy)
 
 
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    """Beside other work the threads of one operation mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope='module', params=[True, False], ids=['rotary', 'learned positions'])
 def material(tmp_path_factory, request):
     cfg = compiled(tmp_path_factory.mktemp('lean_updates'))
@@ -321,7 +330,7 @@ def test_lightzeros_update_works_with_the_lean_loss(small):
 
 def test_an_optimizer_that_torch_cannot_fuse_stays_as_it_is(small):
     policy = learner_policy(small.cfg)
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, device='meta'))])
     policy._optimizer_world_model = optimizer
     use_lean_updates(policy)
     assert not optimizer.param_groups[0]['fused']
