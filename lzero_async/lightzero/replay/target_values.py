@@ -17,8 +17,9 @@ def batch_values(
     It does not look at the last observation: the host takes the value of the step before it for that one, too.
     `inverse` makes numbers of the value head's logits.
 
-    Leaving out whole passes is all that keeps the last bit. Within one, the matrix products of LightZero's network give
-    other last bits for other numbers of rows, so the tokens of actions go through the last block, too.
+    Fewer rows can mean other last bits in a matrix product. The encoder of vectors gives the same ones (measured for
+    batches of 1 to 512); attention and the last layer of a block's MLP do not, so the tokens of actions, which no value
+    needs, go through the last block, too. Encoders of pictures were not measured.
     """
     embeddings = world_model.tokenizer.encode_to_obs_embeddings(observations)
     tokens = embeddings.shape[1]
