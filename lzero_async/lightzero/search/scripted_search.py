@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .token_step import scalars
+
 logger = logging.getLogger(__name__)
 
 
@@ -150,14 +152,6 @@ def scripted_inverse(host: Any) -> Callable[[Tensor], Tensor]:
     return inverse
 
 
-@torch.jit.script
 def inverse_categorical(logits: Tensor, support: Tensor) -> Tensor:
-    sums = logits.sum(dim=1, keepdim=True)
-    probabilities = logits
-    # LightZero takes rows that already sum to one for probabilities.
-    if not torch.allclose(sums, torch.ones_like(sums), atol=1e-5):
-        probabilities = torch.softmax(logits, dim=1)
-    value = (probabilities * support).sum(1, keepdim=True)
-    epsilon = 0.001
-    root = (torch.sqrt(1 + 4 * epsilon * (torch.abs(value) + 1 + epsilon)) - 1) / (2 * epsilon)
-    return torch.sign(value) * (root * root - 1)
+    numbers: Tensor = scalars(logits.unsqueeze(0), support)
+    return numbers.view(-1, 1)
