@@ -45,7 +45,7 @@ bench: $(READY) $(ROMS)
 
 # DI-engine pins an old setuptools and torch wants a new one, so no resolver accepts both; the pin is harmless.
 # torch comes first and alone, the rest exactly as locked.
-$(READY): requirements.lock setup.py pyproject.toml
+$(READY): requirements.lock setup.py pyproject.toml $(wildcard lzero_async/lightzero/native/*.[ch])
 	@$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), "Python 3.11 is needed, this is " + sys.version' 
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0

@@ -1,10 +1,34 @@
 import pathlib
+import platform
+import sys
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = pathlib.Path(__file__).parent
 version = {}
 exec((HERE / 'lzero_async' / 'version.py').read_text(encoding='utf-8'), version)
+
+# Kernels in C, once for each kind of processor; which of them is used is decided when they are loaded. They are plain
+# libraries that know nothing of Python. Where there is no compiler the package works without them.
+KERNELS = 'lzero_async/lightzero/native'
+FLAGS = ['-std=gnu11', '-O3', '-g0', '-pthread', '-fopenmp-simd', '-fno-math-errno', '-fno-trapping-math']
+AVX2 = ['-mavx2', '-mfma']
+AVX512 = [*AVX2, '-mavx512f', '-mavx512vl', '-mavx512bw', '-mavx512dq', '-mprefer-vector-width=512']
+
+
+def kernels(name, processor):
+    return Extension(
+        f'{KERNELS.replace("/", ".")}.{name}',
+        sources=[f'{KERNELS}/{part}.c' for part in ('attention', 'dropout', 'elementwise', 'search', 'transformer')],
+        depends=[f'{KERNELS}/{part}.h' for part in ('common', 'kernels', 'products')],
+        extra_compile_args=[*FLAGS, *processor],
+        extra_link_args=['-pthread'],
+        optional=True,
+        py_limited_api=True,
+    )
+
+
+can_have_kernels = sys.platform == 'linux' and platform.machine() == 'x86_64'
 
 setup(
     name='lzero-async',
@@ -15,7 +39,12 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.8,<3.12',
     packages=find_packages(include=['lzero_async', 'lzero_async.*']),
-    package_data={'lzero_async': ['py.typed'], 'lzero_async.priorzero.games': ['*.inf', '*.z5']},
+    ext_modules=[kernels('_avx2', AVX2), kernels('_avx512', AVX512)] if can_have_kernels else [],
+    package_data={
+        'lzero_async': ['py.typed'],
+        'lzero_async.lightzero.native': ['*.c', '*.h'],
+        'lzero_async.priorzero.games': ['*.inf', '*.z5'],
+    },
     install_requires=[
         'DI-engine>=0.5.3',
         'cloudpickle',

@@ -10,7 +10,6 @@ import torch
 
 from .. import random_streams
 from ..policies import forget_caches
-from ..then import Then
 
 
 class SampleAhead:
@@ -19,16 +18,12 @@ class SampleAhead:
     A batch that is made ahead comes from the buffer as it is in its round, and from a copy of the target network that
     is at most one update old: the network itself changes while the learner trains. What changes the buffer must come
     between two batches, with none made ahead.
-
-    It is made beside the backward pass, which torch does without the GIL. Beside the forward pass, which is half
-    Python, the two would wait for each other.
     """
 
     def __init__(self, buffer: Any, policy: Any, batch_size: int) -> None:
         self._buffer = buffer
         self._policy = policy
         self._batch_size = batch_size
-        self._wanted = False
         self._next: 'Optional[Future[List[Any]]]' = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix='lzero-async-sampler')
         target = policy._target_model
@@ -39,8 +34,6 @@ class SampleAhead:
         self._tensors: List[Tuple[torch.Tensor, torch.Tensor]] = [
             *zip(own.parameters(), target.parameters()), *zip(own.buffers(), target.buffers())
         ]
-        world_model = policy._learn_model.world_model
-        world_model.compute_loss = Then(world_model.compute_loss, lambda losses: self._begin())
 
     def take(self, another_follows: bool) -> List[Any]:
         """The next batch. If another follows, it is made while the learner trains on this one."""
@@ -48,12 +41,12 @@ class SampleAhead:
             batch, self._next = self._next.result(), None
         else:
             batch = self._buffer.sample(self._batch_size, self._policy)
-        self._wanted = another_follows
+        if another_follows:
+            self._begin()
         return batch
 
     def drop(self) -> None:
         """No batch is wanted any more."""
-        self._wanted = False
         if self._next is not None:
             self._next.exception()
             self._next = None
@@ -65,10 +58,6 @@ class SampleAhead:
         self._thread.shutdown()
 
     def _begin(self) -> None:
-        """The loss is computed: the backward pass is next."""
-        if not self._wanted:
-            return
-        self._wanted = False
         with torch.no_grad():
             for own, target in self._tensors:
                 own.copy_(target)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .native_simulation import NativeSimulation
 from .search_weights import SearchWeights
 from .token_step import expand, head_pair, shifted, simulation, token_pass
 
@@ -41,6 +42,7 @@ class PooledInference:
             config.num_layers, 2, places, config.num_heads, self._context, config.embed_dim // config.num_heads,
             device=support.device,
         )
+        self._native = NativeSimulation.where_it_helps(world_model, self._pool, support)
         self._sizes = [0] * places
         """Positions of each place that are filled."""
         self._next_root = [0] * world_model.env_num
@@ -54,7 +56,7 @@ class PooledInference:
     ) -> Tuple[Tensor, Tensor, Tensor]:
         """Latent states, policy logits and value logits of `observations`, which follow the last ones by the actions.
         """
-        self._weights.refresh()
+        self._refresh()
         last = self._embedded(last_observations)
         states = self._embedded(observations)
         self._seen = (observations, observations._version, states)
@@ -75,6 +77,11 @@ class PooledInference:
         self._store_roots(states, kv, size + 1)
         self._world_model.past_kv_cache_recurrent_infer.clear()
         return states, policy, value
+
+    def _refresh(self) -> None:
+        self._weights.refresh()
+        if self._native is not None and not self._weights.unchanged:
+            self._native.refresh(self._weights.correction)
 
     def _embedded(self, observations: Tensor) -> Tensor:
         """Their latent states. What was seen last is not encoded again."""
@@ -106,18 +113,15 @@ class PooledInference:
 
     def _store_roots(self, states: Tensor, kv: Tensor, size: int) -> None:
         known = self._world_model.past_kv_cache_init_infer_envs
-        keep_from, keep, correction = self._kept(size)
-        kept = kv.narrow(4, keep_from, keep)
-        if correction is not None:
-            kept = kept + correction
+        cut = self._kept(size)
         places = []
         for row, key in enumerate(_keys(states)):
             place = ROOTS_PER_ENV * row + self._next_root[row]
             self._next_root[row] = (self._next_root[row] + 1) % ROOTS_PER_ENV
             known[row][key] = place
-            self._sizes[place] = keep
+            self._sizes[place] = cut[1]
             places.append(place)
-        self._pool.narrow(4, 0, keep).index_copy_(2, self._index(places), kept)
+        self._store(kv, cut, self._index(places))
 
     # ---------------------------------------------------------------- the tree
 
@@ -138,54 +142,63 @@ class PooledInference:
             place = roots[row].get(key)
             read.append(leaves[key] if place is None else place)
         sizes = [self._sizes[place] for place in read]
-        size, write = max(sizes), self._next_leaves(len(read))
-        positions = [turn * 2 + 1 for turn in turns] if self._rotary else sizes
-        index = self._index([read, write, actions, self._on_circle(positions)])
-        w = self._weights
+        write = self._next_leaves(len(read))
+        positions = self._on_circle([turn * 2 + 1 for turn in turns] if self._rotary else sizes)
+        kept = [self._kept(size + 2) for size in sizes]
+        if self._native is not None:
+            keep_from, keep = zip(*kept)
+            numbers = self._native(np.array((read, write, actions, positions, sizes, keep_from, keep)).T)
+        else:
+            numbers = self._expanded(self._index([read, write, actions, positions]), sizes, kept)
+        found = _keys_of(numbers, self.width)
+        for place, key, (_, keep_) in zip(write, found, kept):
+            leaves[key] = place
+            self._sizes[place] = keep_
+        return found, numbers[:, self.width:]
+
+    def _expanded(self, index: Tensor, sizes: Sequence[int], kept: Sequence[Tuple[int, int]]) -> np.ndarray:
+        w, size = self._weights, max(sizes)
         model = (
             w.rotations, w.place, w.embeddings, w.group, self._support, w.transformer, w.reward_and_state,
             w.policy_and_value,
         )
         if min(sizes) == size:
-            keep_from, keep, correction = self._kept(size + 2)
-            rows = expand(self._pool, index, size, keep_from, keep, correction, *model)
-            kept = [keep] * len(read)
+            rows = expand(self._pool, index, size, *kept[0], self._correction(kept[0]), *model)
         else:
             kv = self._aligned(self._pool.index_select(2, index[0]), sizes)
             rows = simulation(kv, size, index[2], index[3], *model)
-            kept = self._store_uneven(kv, sizes, index[1])
+            self._store_uneven(kv, sizes, kept, index[1])
         numbers: np.ndarray = rows.cpu().numpy()
-        found = _keys_of(numbers, self.width)
-        for place, key, keep in zip(write, found, kept):
-            leaves[key] = place
-            self._sizes[place] = keep
-        return found, numbers[:, self.width:]
+        return numbers
 
     def _next_leaves(self, count: int) -> List[int]:
         places = [self._roots + (self._next_leaf + one) % self._leaves for one in range(count)]
         self._next_leaf = (self._next_leaf + count) % self._leaves
         return places
 
-    def _store_uneven(self, kv: Tensor, sizes: Sequence[int], places: Tensor) -> List[int]:
+    def _store_uneven(self, kv: Tensor, sizes: Sequence[int], kept: Sequence[Tuple[int, int]], places: Tensor) -> None:
         """Rows of different sizes: each loses the zeros at its front, and is then cut by its own size."""
-        longest, kept = max(sizes), []
+        longest = max(sizes)
         moved = shifted(kv, self._index([size - longest for size in sizes]))
-        for row, size in enumerate(sizes):
-            keep_from, keep, correction = self._kept(size + 2)
-            part = moved[:, :, row:row + 1].narrow(4, keep_from, keep)
-            if correction is not None:
-                part = part + correction
-            self._pool.narrow(4, 0, keep).index_copy_(2, places[row:row + 1], part)
-            kept.append(keep)
-        return kept
+        for row, cut in enumerate(kept):
+            self._store(moved[:, :, row:row + 1], cut, places[row:row + 1])
 
     # ---------------------------------------------------------------- both
 
-    def _kept(self, size: int) -> Tuple[int, int, Optional[Tensor]]:
+    def _kept(self, size: int) -> Tuple[int, int]:
         """From where and how many of `size` positions are kept: of a full context all but the first two."""
-        if size < self._context - 1:
-            return 0, size, None
-        return 2, self._context - 3, self._weights.correction
+        return (0, size) if size < self._context - 1 else (2, self._context - 3)
+
+    def _correction(self, cut: Tuple[int, int]) -> Optional[Tensor]:
+        """What learned positions gain by a cut."""
+        return self._weights.correction if cut[0] else None
+
+    def _store(self, kv: Tensor, cut: Tuple[int, int], places: Tensor) -> None:
+        """What is kept of some rows' positions, at `places` of the pool."""
+        kept, correction = kv.narrow(4, *cut), self._correction(cut)
+        if correction is not None:
+            kept = kept + correction
+        self._pool.narrow(4, 0, cut[1]).index_copy_(2, places, kept)
 
     def _aligned(self, kv: Tensor, sizes: Sequence[int]) -> Tensor:
         """All rows as long as the longest one, with zeros at the front. They are not masked, as in LightZero."""

@@ -1,12 +1,11 @@
 """UniZero's loss in fewer and cheaper passes: that of `WorldModel.compute_loss`, up to rounding."""
 from __future__ import annotations
 
-import math
 from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from lzero.model.common import RepresentationNetworkMLP, SimNorm
+from lzero.model.common import RepresentationNetworkMLP
 from lzero.model.unizero_world_models.slicer import Head
 from lzero.model.unizero_world_models.tokenizer import Tokenizer
 from lzero.model.unizero_world_models.transformer import Block, SelfAttention, Transformer
@@ -15,8 +14,8 @@ from lzero.model.unizero_world_models.world_model import WorldModel
 from torch import Tensor, nn
 
 from ..then import Then
-from . import lean_ops
-from .lean_ops import Tokens
+from .lean_transformer import sequence, sim_norm, transform
+from .tokens import Tokens
 
 
 def why_not(world_model: Any) -> Optional[str]:
@@ -65,7 +64,7 @@ class LeanLoss:
         embeddings = encode(model.tokenizer, batch['observations'])
         # No token looks ahead, and no loss is taken of padding: what comes behind the last valid step counts nowhere.
         steps = Tokens.until_last(batch['mask_padding'])
-        output = _transform(model, embeddings, batch, steps)
+        output = transform(model, embeddings, batch, steps)
         with torch.no_grad():
             target = encode(target_tokenizer, batch['observations'])
         of_observations, of_actions = torch.split(output.view(-1, 2 * model.embed_dim), model.embed_dim, dim=1)
@@ -94,76 +93,11 @@ def encode(tokenizer: Any, observations: Tensor) -> Tensor:
     if type(encoder) is not RepresentationNetworkMLP:
         embeddings: Tensor = encoder(observations)
         return embeddings
-    return _sim_norm(encoder.sim_norm, _sequence(encoder.fc_representation, observations))
-
-
-def _transform(model: Any, embeddings: Tensor, batch: Dict[str, Any], steps: Tokens) -> Tensor:
-    """Observations and actions of each sequence, in turn, through the transformer: two rows for each of `steps`."""
-    transformer, actions, rotations = model.transformer, batch['actions'], None
-    count, length = actions.shape[0], 2 * actions.shape[1]
-    x = torch.stack((embeddings.view(*actions.shape, -1), model.act_embedding_table(actions)), dim=2).flatten(1, 2)
-    if transformer.config.rotary_emb:
-        # A step has two tokens, and positions count tokens.
-        first = torch.as_tensor(batch['timestep'], device=x.device).reshape(count, -1)[:, :1] * 2
-        places = first.remainder(transformer.config.max_seq_len) + torch.arange(length, device=x.device)
-        rotations = transformer.freqs_cis[places]
-    else:
-        x = x + model.pos_emb.weight[:length]
-    tokens = steps.doubled()
-    hidden = torch.full((length, length), -math.inf, device=x.device).triu_(1)
-    x = tokens.packed(_dropped(transformer.drop, x))
-    for block in transformer.blocks:
-        x = _attended(block, x, tokens, rotations, hidden)
-        x = _plus_dropped(x, _sequence(block.mlp[:3], block.ln2(x)), block.mlp[3], tokens)
-    output: Tensor = transformer.ln_f(x)
-    return output
-
-
-def _attended(block: Any, x: Tensor, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor) -> Tensor:
-    attention = block.attn
-    layers = (attention.query, attention.key, attention.value)
-    weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ('weight', 'bias'))
-    qkv = F.linear(block.ln1(x), weight, bias)
-    count, length = tokens.shape
-    keep = _keep(attention.attn_drop, (count, attention.num_heads, length, length), x.device)
-    seen = lean_ops.attend(qkv, attention.num_heads, tokens, rotations, hidden, keep)
-    return _plus_dropped(x, attention.proj(seen), attention.resid_drop, tokens)
-
-
-def _keep(dropout: nn.Dropout, shape: Tuple[int, ...], device: torch.device) -> Optional[Tensor]:
-    if not dropout.training or dropout.p == 0:
-        return None
-    return lean_ops.kept_by_dropout(shape, dropout.p, device)
-
-
-def _dropped(dropout: nn.Dropout, x: Tensor) -> Tensor:
-    keep = _keep(dropout, tuple(x.shape), x.device)
-    return x if keep is None else x * keep
-
-
-def _plus_dropped(x: Tensor, y: Tensor, dropout: nn.Dropout, tokens: Tokens) -> Tensor:
-    """Draws for all tokens, as the host does, also for those that are not there."""
-    keep = _keep(dropout, (*tokens.shape, y.shape[1]), y.device)
-    return x + y if keep is None else torch.addcmul(x, y, tokens.packed(keep))
+    return sim_norm(encoder.sim_norm, sequence(encoder.fc_representation, observations))
 
 
 def _run(head: Any, tokens: Tensor) -> Tensor:
-    return _sequence(head.head_module, tokens)
-
-
-def _sequence(layers: nn.Sequential, x: Tensor) -> Tensor:
-    for layer in layers:
-        if type(layer) is nn.GELU and layer.approximate == 'tanh':
-            x = lean_ops.gelu(x)
-        elif type(layer) is SimNorm:
-            x = _sim_norm(layer, x)
-        else:
-            x = layer(x)
-    return x
-
-
-def _sim_norm(layer: SimNorm, x: Tensor) -> Tensor:
-    return lean_ops.softmax(x.view(len(x), -1, layer.dim)).flatten(1)
+    return sequence(head.head_module, tokens)
 
 
 # -------------------------------------------------------------------- the losses

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from ..native import kernels, kernels_for
+from . import native_ops
+from .tokens import Kept, Tokens
 
 # gelu(x) = x / 2 * (1 + tanh(u)) = x * sigmoid(2 u), where 2 u = SLOPE * (x + CUBIC * x^3)
 SLOPE = 2 * math.sqrt(2 / math.pi)
@@ -27,7 +30,8 @@ def gelu(x: Tensor) -> Tensor:
     """GELU with its tanh approximation."""
     if x.device.type != 'cpu':
         return F.gelu(x, approximate='tanh')
-    result: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
+    op = _Gelu if kernels_for(x) is None else native_ops.Gelu
+    result: Tensor = op.apply(x)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -51,7 +55,8 @@ def softmax(x: Tensor) -> Tensor:
     """Over a short last dimension."""
     if x.device.type != 'cpu':
         return torch.softmax(x, dim=-1)
-    result: Tensor = _Softmax.apply(x)  # type: ignore[no-untyped-call]
+    op = _Softmax if kernels_for(x) is None else native_ops.Softmax
+    result: Tensor = op.apply(x)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -80,65 +85,51 @@ def _softmax_gradient(grad: Tensor, result: Tensor) -> Tensor:
     return weighted.addcmul_(result, weighted.sum(-1, keepdim=True), value=-1)
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Which tokens of (batch, tokens) there are: sequences may end early, and are then packed row behind row."""
+def add_norm(
+    x: Optional[Tensor], y: Tensor, kept: Optional[Kept], tokens: Tokens, norm: nn.LayerNorm
+) -> Tuple[Tensor, Tensor]:
+    """`x`, if there is one, plus what dropout keeps of `y`, and the layer norm of that.
 
-    shape: Tuple[int, int]
-    rows: Tensor
-    """The tokens that are there, as indices into the flattened (batch, tokens)."""
-    places: Tensor
-    """For each of (batch, tokens) its row, or for one that is not there any other."""
-    there: Tensor
-    """(batch, tokens, 1): 1.0 where there is a token, else 0.0."""
-
-    @classmethod
-    def until_last(cls, wanted: Tensor) -> Tokens:
-        """Of each sequence those up to the last one that is wanted."""
-        there = wanted.flip(1).cummax(1).values.flip(1)
-        count, length = wanted.shape
-        rows, places = there.flatten().nonzero().flatten(), (there.flatten().cumsum(0) - 1).clamp_(min=0)
-        return cls((count, length), rows, places, there.unsqueeze(2).float())
-
-    def doubled(self) -> Tokens:
-        """Two tokens for each."""
-        rows, places = (torch.stack((2 * index, 2 * index + 1), dim=1).flatten() for index in (self.rows, self.places))
-        return Tokens((self.shape[0], 2 * self.shape[1]), rows, places, self.there.repeat_interleave(2, dim=1))
-
-    def packed(self, padded: Tensor) -> Tensor:
-        return padded.flatten(0, 1).index_select(0, self.rows)
-
-    def padded(self, packed: Tensor) -> Tensor:
-        """What stands where there is no token is of no meaning."""
-        return packed.index_select(0, self.places).view(*self.shape, -1)
+    Dropout draws for all tokens, as the host's does, also for those that are not there.
+    """
+    if kernels_for(y) is not None:
+        total, normed = native_ops.add_norm(x, y, kept, tokens, norm)
+        return total, normed
+    if kept is None:
+        total = y if x is None else x + y
+    else:
+        factors = tokens.packed(kept.factors())
+        total = y * factors if x is None else torch.addcmul(x, y, factors)
+    return total, norm(total)
 
 
 def attend(
-    qkv: Tensor, heads: int, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor, keep: Optional[Tensor]
+    qkv: Tensor, heads: int, tokens: Tokens, rotations: Optional[Tensor], kept: Optional[Kept]
 ) -> Tensor:
-    """Attention of each sequence to itself. No token may look at one that is not there.
+    """Attention of each token to those before it in its sequence, and to itself.
 
     Arguments:
         - qkv: (rows, 3 * width), queries, keys and values side by side
         - rotations: complex (batch, tokens, width / heads / 2), for rotary positions
-        - hidden: (tokens, tokens), -inf where a token must not look, else 0
-        - keep: (batch, heads, tokens, tokens), what dropout multiplies the attention by
+        - kept: (batch, heads, tokens, tokens), of the attention
     """
-    result: Tensor = _Attend.apply(qkv, heads, tokens, rotations, hidden, keep)  # type: ignore[no-untyped-call]
+    op = _Attend if kernels_for(qkv) is None else native_ops.Attend
+    result: Tensor = op.apply(qkv, heads, tokens, rotations, kept)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, heads: int, tokens: Tokens, rotations: Optional[Tensor], hidden: Tensor,
-        keep: Optional[Tensor],
+        ctx: Any, qkv: Tensor, heads: int, tokens: Tokens, rotations: Optional[Tensor], kept_: Optional[Kept]
     ) -> Tensor:
         by_head = tokens.padded(qkv).view(*tokens.shape, 3, heads, -1).permute(2, 0, 3, 1, 4).contiguous()
         if rotations is not None:
             _rotate_(by_head, rotations)
         query, key, value = by_head.flatten(1, 2)
         ctx.tokens, ctx.scale = tokens, 1.0 / math.sqrt(query.shape[-1])
+        keep = None if kept_ is None else kept_.factors()
+        hidden = torch.full((tokens.shape[1],) * 2, -math.inf, device=qkv.device).triu_(1)
         attention = _turned_softmax(torch.bmm(query, key.transpose(1, 2)).mul_(ctx.scale).add_(hidden))
         kept = attention if keep is None else attention * keep.view_as(attention)
         ctx.save_for_backward(by_head, rotations, attention, kept, keep)
@@ -162,7 +153,7 @@ class _Attend(torch.autograd.Function):
         torch.bmm(kept.transpose(1, 2), grad, out=of_value)
         if rotations is not None:
             _rotate_(of_heads, rotations.conj())
-        return ctx.tokens.packed(of_heads.permute(1, 3, 0, 2, 4).flatten(2)), None, None, None, None, None
+        return ctx.tokens.packed(of_heads.permute(1, 3, 0, 2, 4).flatten(2)), None, None, None, None
 
 
 def _rotate_(by_head: Tensor, rotations: Tensor) -> None:
@@ -170,24 +161,40 @@ def _rotate_(by_head: Tensor, rotations: Tensor) -> None:
     torch.view_as_complex(by_head[:2].view(*by_head[:2].shape[:-1], -1, 2)).mul_(rotations.unsqueeze(1))
 
 
-def kept_by_dropout(shape: Sequence[int], rate: float, device: torch.device) -> Tensor:
-    """What `F.dropout` multiplies a tensor of this shape by, drawn as it draws it."""
-    if device.type != 'cpu' or not _draws_are_known():
-        return F.dropout(torch.ones(*shape, device=device), rate)
-    return _kept(shape, rate, None)
+def kept_by_dropout(shape: Sequence[int], rate: float, device: torch.device) -> Kept:
+    """What `F.dropout` keeps of a tensor of this shape, drawn as it draws it."""
+    scale = float(torch.ones(()).div_(1 - rate)) if rate < 1 else 0.0
+    for draw in (_draw_natively, _draw):
+        if device.type == 'cpu' and _is_known(draw):
+            return Kept(draw(shape, rate, None), scale)
+    return Kept(F.dropout(torch.ones(*shape, device=device), rate).bool().byte(), scale)
 
 
-def _kept(shape: Sequence[int], rate: float, generator: Optional[torch.Generator]) -> Tensor:
+def _draw(shape: Sequence[int], rate: float, generator: Optional[torch.Generator]) -> Tensor:
     drawn = torch.empty(*shape, dtype=torch.int64).random_(generator=generator).bitwise_and_(_DRAWN)
-    return drawn.lt_(math.ceil((1 - rate) * (_DRAWN + 1))).float().div_(1 - rate)
+    return drawn.lt_(_limit(rate)).byte()
+
+
+def _draw_natively(shape: Sequence[int], rate: float, generator: Optional[torch.Generator]) -> Tensor:
+    mask = torch.empty(*shape, dtype=torch.uint8)
+    native_ops.draw_kept(mask, _limit(rate), generator)
+    return mask
+
+
+def _limit(rate: float) -> int:
+    return math.ceil((1 - rate) * (_DRAWN + 1))
 
 
 @functools.lru_cache(maxsize=None)
-def _draws_are_known() -> bool:
-    """Whether torch draws here as `_kept` does: with MKL on Intel's processors it does not."""
+def _is_known(draw: Callable[[Sequence[int], float, Optional[torch.Generator]], Tensor]) -> bool:
+    """Whether torch draws here as `draw` does: with MKL on Intel's processors it does not."""
+    if draw is _draw_natively and kernels() is None:
+        return False
     for rate in (0.1, 0.5):
         ours, host = (torch.Generator().manual_seed(0) for _ in range(2))
-        noise = torch.empty(999).bernoulli_(1 - rate, generator=host).div_(1 - rate)
-        if not torch.equal(_kept((999,), rate, ours), noise) or not torch.equal(ours.get_state(), host.get_state()):
-            return False
+        for size in (1, 999, 0, 312, 313):
+            noise = torch.empty(size).bernoulli_(1 - rate, generator=host)
+            same = torch.equal(draw((size,), rate, ours), noise.byte())
+            if not same or not torch.equal(ours.get_state(), host.get_state()):
+                return False
     return True

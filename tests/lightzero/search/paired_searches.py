@@ -15,6 +15,7 @@ from small_configs import zoo_config
 
 from lzero_async.core.weights import WeightSnapshot
 from lzero_async.lightzero.policies import RolePolicy
+from lzero_async.lightzero.search.native_simulation import NativeSimulation
 from lzero_async.lightzero.search.pooled_inference import PooledInference
 from lzero_async.lightzero.search.pooled_search import use_pooled_search
 from lzero_async.torch_weights import TorchWeights
@@ -58,10 +59,19 @@ class Paired:
         self._pooled._reset_collect(*args, **kwargs)
 
 
-def counted(owner, name):
-    calls, original = [], getattr(owner, name)
-    setattr(owner, name, lambda *args: (calls.append(name), original(*args))[1])
-    return calls
+def uneven_searches():
+    """Grows with each simulation whose rows had different lengths."""
+    found, native, stored = [], NativeSimulation.__call__, PooledInference._store_uneven
+    length = NativeSimulation.COLUMNS.index('length')
+
+    def simulate(self, rows):
+        if len(set(rows[:, length])) > 1:
+            found.append('native')
+        return native(self, rows)
+
+    NativeSimulation.__call__ = simulate
+    PooledInference._store_uneven = lambda *args: (found.append('scripted'), stored(*args))[1]
+    return found
 
 
 def main():
@@ -84,7 +94,7 @@ def main():
     collector._search = paired.forward
     collector._mode = collector._mode._replace(forward=collector._forward, reset=paired.reset)
     collector._host.reset_policy(collector._mode)
-    uneven = counted(PooledInference, '_store_uneven')
+    uneven = uneven_searches()
     version = 0
     while len(paired.pairs) < 8 * case['steps']:
         scramble(learner._learn_model, version + 1)
@@ -94,10 +104,10 @@ def main():
         collector.collect(WeightSnapshot(version, 0, weights), lambda: True)
         version += 1
     collector.close()
-    compare(paired.pairs, uneven)
+    compare(paired.pairs, uneven, pooled_seat.policy._mcts_collect._inference._native is not None)
 
 
-def compare(pairs, uneven):
+def compare(pairs, uneven, native):
     same = [left['visit_count_distributions'] == right['visit_count_distributions'] for left, right in pairs]
 
     def worst(name, among):
@@ -112,6 +122,7 @@ def compare(pairs, uneven):
     pathlib.Path(outcome_file).write_text(json.dumps({
         'positions': len(pairs),
         'different_visits': len(pairs) - sum(same),
+        'native': native,
         'uneven': len(uneven),
         'distinct_visits': len({tuple(visits) for visits in searched}),
         'simulations': sum(searched[0]),
