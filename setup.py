@@ -19,8 +19,8 @@ AVX512 = [*AVX2, '-mavx512f', '-mavx512vl', '-mavx512bw', '-mavx512dq', '-mprefe
 def kernels(name, processor):
     return Extension(
         f'{KERNELS.replace("/", ".")}.{name}',
-        sources=[f'{KERNELS}/{part}.c' for part in ('attention', 'dropout', 'elementwise', 'search', 'transformer')],
-        depends=[f'{KERNELS}/{part}.h' for part in ('common', 'kernels', 'products')],
+        sources=sorted(str(path.relative_to(HERE)) for path in (HERE / KERNELS).glob('*.c')),
+        depends=sorted(str(path.relative_to(HERE)) for path in (HERE / KERNELS).glob('*.h')),
         extra_compile_args=[*FLAGS, *processor],
         extra_link_args=['-pthread'],
         optional=True,

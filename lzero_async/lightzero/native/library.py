@@ -40,6 +40,13 @@ _SIGNATURES = {
     'expand_trees': (ctypes.c_int, [_POINTER] * 3 + [_INT] + [_POINTER] * 3),
     'transformer_forward': (ctypes.c_int, [_POINTER] * 3),
     'transformer_backward': (ctypes.c_int, [_POINTER] * 4),
+    'head_forward': (ctypes.c_int, [_POINTER] * 2),
+    'head_backward': (ctypes.c_int, [_POINTER] * 8),
+    'exact_linear': (ctypes.c_int, [_POINTER] * 4 + [_INT] * 3),
+    'sum_of_squares': (ctypes.c_double, [_POINTER] * 2 + [_INT]),
+    'scale': (None, [_POINTER] * 2 + [_INT, _FLOAT]),
+    'adamw_step': (None, [_POINTER] * 6 + [_INT] + [ctypes.c_double] * 5),
+    'follow': (None, [_POINTER] * 3 + [_INT, ctypes.c_double]),
     'draw_kept': (None, [_POINTER, ctypes.c_uint64, _POINTER, _INT]),
 }
 

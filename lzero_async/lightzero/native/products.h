@@ -34,8 +34,9 @@ INLINE void pack_inputs(const float *weight, int64_t outputs, int64_t inputs, fl
             memcpy(to, weight + o * inputs + block, sizeof(float) * COLUMNS);
 }
 
-INLINE void block_of_products(const float *x, const float *packed, const float *bias, float *y, int64_t inner,
-                              int64_t outer, const int rows) {
+/* Products with `inner` numbers of each row of x. With `adds` they are added to y, else y is `bias` plus them. */
+INLINE void block_of_products(const float *x, int64_t stride, const float *packed, const float *bias, float *y,
+                              int64_t inner, int64_t outer, const int rows, const int adds) {
     Lanes left[ROWS], right[ROWS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
@@ -46,14 +47,19 @@ INLINE void block_of_products(const float *x, const float *packed, const float *
         const Lanes one = lanes_at(packed), other = lanes_at(packed + VECTOR);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            left[r] += one * x[r * inner + i];
-            right[r] += other * x[r * inner + i];
+            left[r] += one * x[r * stride + i];
+            right[r] += other * x[r * stride + i];
         }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        *lanes(y + r * outer) = left[r];
-        *lanes(y + r * outer + VECTOR) = right[r];
+        float *to = y + r * outer;
+        if (adds) {
+            left[r] += lanes_at(to);
+            right[r] += lanes_at(to + VECTOR);
+        }
+        *lanes(to) = left[r];
+        *lanes(to + VECTOR) = right[r];
     }
 }
 
@@ -64,9 +70,9 @@ INLINE void products_with(const float *packed, const float *bias, const float *x
         const float *matrix = packed + begin * inner, *start = bias ? bias + begin : 0;
         int64_t r = 0;
         for (; r + ROWS <= rows; r += ROWS)
-            block_of_products(x + r * inner, matrix, start, y + r * outer + begin, inner, outer, ROWS);
+            block_of_products(x + r * inner, inner, matrix, start, y + r * outer + begin, inner, outer, ROWS, 0);
         for (; r < rows; r++)
-            block_of_products(x + r * inner, matrix, start, y + r * outer + begin, inner, outer, 1);
+            block_of_products(x + r * inner, inner, matrix, start, y + r * outer + begin, inner, outer, 1, 0);
     }
 }
 

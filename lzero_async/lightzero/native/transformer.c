@@ -182,15 +182,6 @@ INLINE void add_matrix_gradient(const Transformer *t, int64_t layer, int part, c
     add_products_of_rows(of_y, x, to, to + outputs * inputs, rows, outputs, inputs);
 }
 
-INLINE void gelu_again(const float *restrict hidden, float *restrict of_gelu, float *restrict gelu, int64_t count) {
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) {
-        const float x = hidden[i], gate = gelu_gate(x), slope = SLOPE * (1.0f + 3.0f * CUBIC * x * x);
-        gelu[i] = x * gate;
-        of_gelu[i] *= gate + x * slope * gate * (1.0f - gate);
-    }
-}
-
 static int backward_few(const Work *work, Few *few, float *gradients) {
     const Transformer *t = work->t;
     const int64_t w = t->width, rows = few->rows, end = t->layers;

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from typing import Any, Callable, List, Optional, Tuple
 
@@ -11,6 +12,7 @@ from ...checkpoints import trees
 from ...checkpoints.durable import write_file
 from ...core.errors import LzeroAsyncError
 from ..then import Then
+from . import native_steps
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class GuardedUpdates:
             parameter.grad for group in self._optimizer.param_groups for parameter in group['params']
             if parameter.grad is not None
         ]
-        if gradients and not torch.stack(torch._foreach_norm(gradients)).isfinite().all():
+        if not _are_finite(gradients):
             raise BadUpdate('its gradients are not finite')
 
     def _put_away(self, batch: Any, bad: BadUpdate) -> None:
@@ -82,6 +84,12 @@ class GuardedUpdates:
             write_file(self._folder, name, trees.to_bytes({'reason': str(bad), 'batch': batch}))
         except (OSError, TypeError, ValueError):
             logger.exception('the batch could not be written to %s', name)
+
+
+def _are_finite(tensors: List[torch.Tensor]) -> bool:
+    if native_steps.can_be_used(tensors):
+        return math.isfinite(native_steps.norm(tensors))
+    return not tensors or bool(torch.stack(torch._foreach_norm(tensors)).isfinite().all())
 
 
 def _running_statistics(model: Any) -> List[torch.Tensor]:

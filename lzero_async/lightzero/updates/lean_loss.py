@@ -14,6 +14,7 @@ from lzero.model.unizero_world_models.world_model import WorldModel
 from torch import Tensor, nn
 
 from ..then import Then
+from . import native_heads
 from .lean_transformer import sequence, sim_norm, transform
 from .tokens import Tokens
 
@@ -32,7 +33,7 @@ def why_not(world_model: Any) -> Optional[str]:
             return f'{type(module).__name__} in the place of {kind.__name__}'
     own = vars(world_model)
     patched = 'forward' in own or ('compute_loss' in own and not isinstance(own['compute_loss'], Then))
-    if patched or any(_hooks(module) for module in world_model.modules()):
+    if patched or any(has_hooks(module) for module in world_model.modules()):
         return 'functions or hooks of the user'
     for name in ('continuous_action_space', 'analysis_dormant_ratio', 'gru_gating'):
         if getattr(config, name, False):
@@ -44,7 +45,7 @@ def why_not(world_model: Any) -> Optional[str]:
     return None
 
 
-def _hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(kinds)
 
@@ -70,13 +71,13 @@ class LeanLoss:
         of_observations, of_actions = torch.split(output.view(-1, 2 * model.embed_dim), model.embed_dim, dim=1)
         losses = StepLosses(model, batch['mask_padding'], steps)
         losses.add('loss_obs', *_latent_loss(model, of_actions, target, steps))
-        losses.add('loss_rewards', _cross_entropy(_run(model.head_rewards, of_actions), steps.packed(batch['rewards'])))
+        losses.add('loss_rewards', _cross_entropy(model.head_rewards, of_actions, steps.packed(batch['rewards']))[0])
         losses.add(
-            'loss_value', _cross_entropy(_run(model.head_value, of_observations), steps.packed(batch['target_value']))
+            'loss_value', _cross_entropy(model.head_value, of_observations, steps.packed(batch['target_value']))[0]
         )
-        policy = F.log_softmax(_run(model.head_policy, of_observations), dim=1)
-        policy_loss = -(policy * steps.packed(batch['target_policy'])).sum(1)
-        entropy = -(policy.exp() * policy).sum(1)
+        policy_loss, entropy = _cross_entropy(
+            model.head_policy, of_observations, steps.packed(batch['target_policy'])
+        )
         losses.add('loss_policy', policy_loss - model.policy_entropy_weight * entropy)
         losses.add('orig_policy_loss', policy_loss.detach())
         losses.add('policy_entropy', entropy.detach())
@@ -96,10 +97,6 @@ def encode(tokenizer: Any, observations: Tensor) -> Tensor:
     return sim_norm(encoder.sim_norm, sequence(encoder.fc_representation, observations))
 
 
-def _run(head: Any, tokens: Tensor) -> Tensor:
-    return sequence(head.head_module, tokens)
-
-
 # -------------------------------------------------------------------- the losses
 
 
@@ -107,17 +104,26 @@ def _latent_loss(model: Any, of_actions: Tensor, target: Tensor, steps: Tokens) 
     """Of each step but the first: how well the action before it foretold it. With it the steps, as flat indices."""
     foretold = steps.rows[1:][steps.rows[1:] == steps.rows[:-1] + 1]
     foretold = foretold[foretold.remainder(steps.shape[1]) > 0]
-    latent = _run(model.head_observations, of_actions.index_select(0, steps.places[foretold - 1]))
-    target = target.index_select(0, foretold)
-    if model.predict_latent_loss_type == 'mse':
+    layers, x = model.head_observations.head_module, of_actions.index_select(0, steps.places[foretold - 1])
+    target, squares = target.index_select(0, foretold), model.predict_latent_loss_type == 'mse'
+    if native_heads.can_be_used(layers, x) and len(layers) == 4:
+        kind = native_heads.SQUARES if squares else native_heads.GROUPS
+        return native_heads.divergence(layers, x, target, kind), foretold
+    latent = sequence(layers, x)
+    if squares:
         return (latent - target).square().mean(-1), foretold
     groups = (-1, model.num_groups, model.group_size)
     latent, target = latent.view(groups) + 1e-6, target.view(groups) + 1e-6
     return (target * (target.log() - latent.log())).sum(-1).mean(-1), foretold
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return -(F.log_softmax(logits, dim=1) * labels).sum(1)
+def _cross_entropy(head: Any, x: Tensor, wanted: Tensor) -> Tuple[Tensor, Tensor]:
+    """Of each row, and the entropy of what the head says."""
+    layers = head.head_module
+    if native_heads.can_be_used(layers, x) and len(layers) == 3:
+        return native_heads.cross_entropy(layers, x, wanted)
+    logarithms = F.log_softmax(sequence(layers, x), dim=1)
+    return -(logarithms * wanted).sum(1), -(logarithms.exp() * logarithms).sum(1)
 
 
 class StepLosses:

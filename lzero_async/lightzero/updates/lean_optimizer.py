@@ -5,8 +5,16 @@ from typing import Any, Dict
 
 import torch
 
+from . import native_steps
 
-def use_fused_steps(optimizer: Any) -> None:
+
+def use_lean_steps(optimizer: Any) -> None:
+    """Native steps or, where there are none, those of torch's fused kernel."""
+    if not native_steps.use_native_steps(optimizer):
+        _use_fused_steps(optimizer)
+
+
+def _use_fused_steps(optimizer: Any) -> None:
     """Where torch has a fused kernel for it. What the optimizer saves stays what the host's would, and may be loaded.
 
     The setting is part of what torch saves and loads, so that a checkpoint would carry it into another run, or undo it.

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..then import Then
 from . import lean_loss, lean_update
-from .lean_optimizer import use_fused_steps
+from .lean_optimizer import use_lean_steps
 from .lean_world_model import use_lean_training
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,6 @@ def use_lean_updates(policy: Any) -> None:
         logger.info('the loss is computed by LightZero: %s', of_loss)
     if of_update is None:
         policy._forward_learn = lean_update.LeanUpdate(policy)
-        use_fused_steps(policy._optimizer_world_model)
+        use_lean_steps(policy._optimizer_world_model)
     else:
         logger.info('updates are made by LightZero: %s', of_update)

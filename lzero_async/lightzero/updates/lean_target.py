@@ -5,6 +5,8 @@ from typing import Any, Callable
 
 import torch
 
+from . import native_steps
+
 
 class SoftUpdate:
     """Stands in for the `update` of a target network that follows `learn_model` a little with each update."""
@@ -24,6 +26,9 @@ class SoftUpdate:
     def follow(self) -> None:
         """What the host does with the weights of `learn_model`, which are there already."""
         targets, learned = zip(*self._pairs)
+        if native_steps.can_be_used([*targets, *learned]):
+            native_steps.follow(targets, learned, self._theta)
+            return
         with torch.no_grad():
             torch._foreach_mul_(targets, 1 - self._theta)
             torch._foreach_add_(targets, torch._foreach_mul(learned, self._theta))

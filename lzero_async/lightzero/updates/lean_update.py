@@ -10,6 +10,7 @@ from lzero.policy import phi_transform, scalar_transform
 from lzero.policy.unizero import UniZeroPolicy
 from torch import Tensor
 
+from . import native_steps
 from .lean_target import SoftUpdate
 
 GIGABYTE = 1024 ** 3
@@ -47,7 +48,7 @@ class LeanUpdate:
         )
         loss = losses.loss_total / policy.accumulation_steps
         told['weighted_total_loss'] = loss.detach()
-        assert math.isfinite(loss), f'the loss is {float(loss)}'
+        assert math.isfinite(told['weighted_total_loss']), f'the loss is {float(loss)}'
         told['total_grad_norm_before_clip_wm'] = self._step(loss, train_iter)
         if policy._cfg.cos_lr_scheduler or policy._cfg.piecewise_decay_lr_scheduler:
             policy.lr_scheduler.step()
@@ -97,7 +98,7 @@ class LeanUpdate:
         if (train_iter + 1) % accumulated != 0:
             return torch.zeros(())
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, policy._cfg.grad_clip_value, foreach=True)
+        norm = _clip(parameters, policy._cfg.grad_clip_value)
         if policy._cfg.multi_gpu:
             policy.sync_gradients(policy._learn_model)
         optimizer.step()
@@ -128,6 +129,14 @@ class LeanUpdate:
             'analysis/grad_norm_before': policy.grad_norm_before,
             'analysis/grad_norm_after': policy.grad_norm_after,
         }
+
+
+def _clip(parameters: List[Tensor], most: float) -> Tensor:
+    """Returns the norm of all gradients before."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if native_steps.can_be_used(gradients):
+        return torch.tensor(native_steps.clip(gradients, most))
+    return torch.nn.utils.clip_grad_norm_(parameters, most, foreach=True)
 
 
 def on_device(array: np.ndarray, device: Any) -> Tensor:

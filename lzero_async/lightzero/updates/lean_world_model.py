@@ -7,7 +7,7 @@ This serves every model. With those that it knows `lean_policy` goes further.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -92,12 +92,17 @@ class _LeanTransformer:
 
 def pass_through(transformer: Any, sequences: Tensor, positions: Tensor) -> Tensor:
     """Sequences of several tokens through the transformer, each from its own position on, without a cache."""
-    rotations = None
-    if transformer.config.rotary_emb:
-        steps = torch.arange(sequences.shape[1], device=sequences.device)
-        rotations = transformer.freqs_cis[positions.remainder(transformer.config.max_seq_len).unsqueeze(1) + steps]
+    rotations = rotations_of(transformer, sequences, positions)
     x = transformer.drop(sequences)
     for block in transformer.blocks:
         x = block(x, None, None, rotations)
     output: Tensor = transformer.ln_f(x)
     return output
+
+
+def rotations_of(transformer: Any, sequences: Tensor, positions: Tensor) -> Optional[Tensor]:
+    if not transformer.config.rotary_emb:
+        return None
+    steps = torch.arange(sequences.shape[1], device=sequences.device)
+    rotations: Tensor = transformer.freqs_cis[positions.remainder(transformer.config.max_seq_len).unsqueeze(1) + steps]
+    return rotations

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from ..native import NARROW, kernels, kernels_for
+from ..native import NARROW, kernels_for
+from .native_ops import check, native
 from .tokens import Kept, Tokens
 
 COLUMNS = 32
@@ -93,11 +93,11 @@ class _Transform(torch.autograd.Function):
             weights=(_FLOATS * len(weights))(*(weight.data_ptr() for weight in weights)),
             epsilons=(ctypes.c_float * len(epsilons))(*epsilons),
             kept=(_Kept * len(kept))(*kept),
-            threads=len(os.sched_getaffinity(0)),
+            threads=torch.get_num_threads(),
             **{name: tensor.data_ptr() for name, tensor in between.items()},
         )
         output = torch.empty_like(x)
-        _check(_library().transformer_forward(ctypes.addressof(job), x.data_ptr(), output.data_ptr()))
+        check(native().transformer_forward(ctypes.addressof(job), x.data_ptr(), output.data_ptr()))
         ctx.save_for_backward(*weights)
         ctx.job = job
         ctx.alive = (tokens, turns, drawn, between)
@@ -107,19 +107,8 @@ class _Transform(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Tuple[Optional[Tensor], ...]:
         weights, of_output = ctx.saved_tensors, grads[0].contiguous()
         of_x, gradients = torch.empty_like(of_output), of_output.new_empty(sum(weight.numel() for weight in weights))
-        _check(_library().transformer_backward(
+        check(native().transformer_backward(
             ctypes.addressof(ctx.job), of_output.data_ptr(), of_x.data_ptr(), gradients.data_ptr()
         ))
         of_weights = torch.split(gradients, [weight.numel() for weight in weights])
         return of_x, None, None, None, None, *(one.view_as(weight) for one, weight in zip(of_weights, weights))
-
-
-def _library() -> ctypes.CDLL:
-    library = kernels()
-    assert library is not None
-    return library
-
-
-def _check(failed: int) -> None:
-    if failed:
-        raise MemoryError('there is no memory for a transformer in training')

@@ -1,4 +1,4 @@
-"""SampleAhead: batches that are made beside the backward pass are those that would be made after it."""
+"""SampleAhead: batches that are made beside an update are those that would be made after it."""
 import copy
 import threading
 
@@ -17,7 +17,6 @@ from lzero_async.lightzero.learn import LightZeroLearner
 from lzero_async.lightzero.policies import RolePolicy
 from lzero_async.lightzero.replay.sample_ahead import SampleAhead
 from lzero_async.lightzero.replay.vector_targets import VectorTargetsBuffer
-from lzero_async.lightzero.updates.lean_world_model import use_lean_training
 from lzero_async.torch_weights import TorchWeights
 
 BATCH = 16
@@ -40,10 +39,12 @@ class Material:
         self._state = copy.deepcopy(self._policy.learn_mode.state_dict())
 
     def policy(self, theta=0.5):
-        """`theta` is how far the target follows with each update."""
+        """`theta` is how far the target follows with each update. At 0.0 it stays, with the statistics of its norms."""
         policy = self._policy
-        vars(policy._learn_model.world_model).pop('compute_loss', None)  # that of an earlier SampleAhead
         policy._target_model._update_kwargs['theta'] = theta
+        for norm in policy._target_model.modules():
+            if isinstance(norm, torch.nn.BatchNorm1d):  # it trains with each loss
+                norm.momentum = 0.1 if theta else 0.0
         policy.learn_mode.load_state_dict(copy.deepcopy(self._state))
         return policy
 
@@ -102,6 +103,26 @@ def watched(buffer):
     return seen
 
 
+def only_ahead(buffer, work):
+    """Let `work()` be done before a batch is made ahead, and be told when it is made."""
+    sample, made = buffer.sample, []
+
+    def working(*args):
+        if not threading.current_thread().name.startswith(SAMPLER):
+            return sample(*args)
+        work()
+        batch = sample(*args)
+        made.append('made')
+        return batch
+
+    buffer.sample = working
+    return made
+
+
+def fail():
+    raise Broken('no such segment')
+
+
 def who(seen):
     return ['ahead' if name == SAMPLER else 'directly' for name, _ in seen]
 
@@ -146,21 +167,12 @@ def test_without_a_stream_of_the_learners_own_all_draw_from_that_of_numpy(make_a
 
 def test_the_copy_of_the_target_is_one_update_old(make_ahead, material):
     policy, buffer = material.policy(theta=0.5), material.buffer()
-    seen_by_the_loss = []
-    world_model = policy._learn_model.world_model
-    compute_loss = world_model.compute_loss
-
-    def then_remember(*args):
-        result = compute_loss(*args)
-        seen_by_the_loss.append(copy.deepcopy(policy._target_model.state_dict()))
-        return result
-
-    world_model.compute_loss = then_remember  # inside of what SampleAhead adds
-    ahead, sampled = make_ahead(policy, buffer), []
+    ahead, sampled, before_the_updates = make_ahead(policy, buffer), [], []
     with random_streams.installed(), random_streams.drawing_from(np.random.RandomState(5)):
         for update in range(4):
             batch = ahead.take(update < 3)
             sampled.append(content(batch))
+            before_the_updates.append(copy.deepcopy(policy._target_model.state_dict()))
             learn(policy, batch, update)
 
     def expected(targets):
@@ -173,8 +185,8 @@ def test_the_copy_of_the_target_is_one_update_old(make_ahead, material):
                 rest.append(content(buffer.sample(BATCH, policy)))
         return [content(first), *rest]
 
-    assert sampled == expected(seen_by_the_loss[:3])
-    assert sampled != expected(seen_by_the_loss[:1] * 3)  # the target has moved between the updates
+    assert sampled == expected(before_the_updates[:3])
+    assert sampled != expected(before_the_updates[:1] * 3)  # the target has moved between the updates
 
 
 def test_the_target_of_the_policy_itself_is_left_alone(make_ahead, material):
@@ -217,13 +229,17 @@ def test_none_is_made_where_none_follows(make_ahead, material):
     assert who(seen) == ['directly', 'directly', 'directly', 'ahead', 'directly']
 
 
-def test_a_batch_is_made_only_once_the_loss_is_computed(make_ahead, material):
+def test_a_batch_is_begun_as_soon_as_the_one_before_is_taken(make_ahead, material):
     policy, buffer = material.policy(), material.buffer()
-    seen, ahead = watched(buffer), make_ahead(policy, buffer)
+    ahead, making = make_ahead(policy, buffer), Gate()
+    made = only_ahead(buffer, making)
+    seen = watched(buffer)
     ahead.take(True)
-    assert (who(seen), ahead._next) == (['directly'], None)
-    ahead.take(False)  # nothing was trained in between
-    assert who(seen) == ['directly', 'directly']
+    making.await_arrival()  # nothing was trained in between
+    assert made == []
+    making.open()
+    ahead.take(False)
+    assert who(seen) == ['directly', 'ahead']
 
 
 def test_what_is_dropped_is_forgotten(make_ahead, material):
@@ -232,18 +248,18 @@ def test_what_is_dropped_is_forgotten(make_ahead, material):
     learn(policy, ahead.take(True))
     ahead.drop()
     ahead.take(True)
-    ahead.drop()  # before it is begun
+    ahead.drop()  # before anything was trained
     learn(policy, buffer.sample(BATCH, policy))
+    assert ahead._next is None
     ahead.take(False)
-    assert who(seen) == ['directly', 'ahead', 'directly', 'directly', 'directly']
+    assert who(seen) == ['directly', 'ahead', 'directly', 'ahead', 'directly', 'directly']
 
 
 def test_dropping_waits_for_what_is_being_made(make_ahead, material):
     policy, buffer = material.policy(), material.buffer()
-    ahead, making, order = make_ahead(policy, buffer), Gate(), []
-    first, sample = ahead.take(True), buffer.sample
-    buffer.sample = lambda *args: (making(), sample(*args), order.append('made'))[1]
-    learn(policy, first)
+    ahead, making = make_ahead(policy, buffer), Gate()
+    order = only_ahead(buffer, making)
+    learn(policy, ahead.take(True))
     making.await_arrival()
     dropping = threading.Thread(target=lambda: (ahead.drop(), order.append('dropped')))
     dropping.start()
@@ -255,13 +271,8 @@ def test_dropping_waits_for_what_is_being_made(make_ahead, material):
 def test_an_error_is_raised_to_who_takes(make_ahead, material):
     policy, buffer = material.policy(), material.buffer()
     ahead = make_ahead(policy, buffer)
-    first = ahead.take(True)
-
-    def fail(*_):
-        raise Broken('no such segment')
-
-    buffer.sample = fail
-    learn(policy, first)
+    only_ahead(buffer, fail)
+    learn(policy, ahead.take(True))
     with pytest.raises(Broken, match='no such segment'):
         ahead.take(False)
 
@@ -269,45 +280,13 @@ def test_an_error_is_raised_to_who_takes(make_ahead, material):
 def test_an_error_in_what_is_dropped_is_nobodys(make_ahead, material):
     policy, buffer = material.policy(), material.buffer()
     ahead = make_ahead(policy, buffer)
-    first = ahead.take(True)
-
-    def fail(*_):
-        raise Broken('no such segment')
-
-    buffer.sample, sample = fail, buffer.sample
-    learn(policy, first)
+    only_ahead(buffer, fail)
+    learn(policy, ahead.take(True))
     ahead.drop()
-    buffer.sample = sample
     assert len(ahead.take(False)) == 2
 
 
 # -------------------------------------------------------------------- beside other roles
-
-
-@pytest.mark.parametrize('lean', [False, True])
-def test_a_copy_of_the_model_makes_no_batches(make_ahead, material, lean):
-    policy, buffer = learner_policy(material.cfg), material.buffer()
-    seen, ahead = watched(buffer), make_ahead(policy, buffer)
-    if lean:
-        use_lean_training(policy)  # in this order, as a run is built
-    world_model, given = policy._learn_model.world_model, []
-    compute_loss = world_model.compute_loss
-    world_model.compute_loss = lambda *args: (given.append(args), compute_loss(*args))[1]
-    learn(policy, ahead.take(True))
-    world_model.compute_loss = compute_loss
-
-    ahead.take(True)
-    model = policy._learn_model
-    made = copy.deepcopy(getattr(model, '_orig_mod', model))
-    torch.manual_seed(7)
-    loss = made.world_model.compute_loss(*given[0]).loss_total
-    assert (who(seen), ahead._next) == (['directly', 'ahead'], None)
-    loss.backward()
-    assert any(parameter.grad is not None for parameter in made.parameters())
-    torch.manual_seed(7)
-    assert torch.equal(world_model.compute_loss(*given[0]).loss_total, loss)
-    assert ahead._next is not None  # that was the learner's own
-    ahead.take(False)
 
 
 def test_a_role_may_be_seated_beside_a_learner_that_samples_ahead(make_ahead, material):
@@ -352,10 +331,10 @@ class Curves:
 def make_learner(material):
     made = []
 
-    def make(updates, buffer=None, sample_ahead=True, background_reanalyze=False, **settings):
+    def make(updates, buffer=None, sample_ahead=True, background_reanalyze=False, theta=0.5, **settings):
         cfg = copy.deepcopy(material.cfg)
         cfg.policy.update({'buffer_reanalyze_freq': 0, **settings})
-        policy = material.policy()
+        policy = material.policy(theta)
         made.append(LightZeroLearner(
             cfg, policy, Host(policy), buffer or VectorTargetsBuffer(cfg.policy), Curves(),
             UpdateAccount(0.25, updates, carry_fraction=True), TorchWeights(), sample_ahead,
@@ -440,7 +419,7 @@ def test_none_is_made_beside_idle_work_which_owes_and_pays_nothing(make_learner,
     reanalyze = buffer.reanalyze_buffer
 
     def alone(*args):
-        assert learner._ahead._next is None and not learner._ahead._wanted
+        assert learner._ahead._next is None
         reanalyze(*args)
 
     buffer.reanalyze_buffer = alone
@@ -474,8 +453,7 @@ def test_where_batches_depend_on_the_update_before_all_are_sampled_directly(make
 
 def test_a_learner_trains_the_same_ahead_or_not_while_the_target_stays(make_learner, material):
     def trained(sample_ahead):
-        learner = admitted(make_learner(updates=3, sample_ahead=sample_ahead), material, 2)
-        learner._policy._target_model._update_kwargs['theta'] = 0.0
+        learner = admitted(make_learner(updates=3, sample_ahead=sample_ahead, theta=0.0), material, 2)
         with random_streams.installed(), random_streams.drawing_from(np.random.RandomState(5)):
             learner.train_round(lambda: True)
         return {name: tensor.numpy().tobytes() for name, tensor in learner._policy._learn_model.state_dict().items()}
