@@ -20,9 +20,12 @@ class EngineChoice:
     reason: str
 
 
-def pick_engine(cores: int, serial: bool, joins_ray: bool, measure_contention: Callable[[], float]) -> EngineChoice:
+def pick_engine(
+    cores: int, serial: bool, joins_ray: bool, is_light: bool, measure_contention: Callable[[], float]
+) -> EngineChoice:
     """What `auto` stands for here. The contention is measured only if it decides.
 
+    `is_light` says that collecting is all that works beside the learner, and seldom holds the GIL.
     It is how many times longer a small torch call takes beside a thread that makes such calls, too, than alone.
     """
     if serial:
@@ -31,6 +34,8 @@ def pick_engine(cores: int, serial: bool, joins_ray: bool, measure_contention: C
         return EngineChoice(RAY, 'ray_address is given')
     if cores < 2:
         return EngineChoice(THREAD, f'{cores} core is available, and a child process would only share it')
+    if is_light:
+        return EngineChoice(THREAD, 'the accelerated search of one collector seldom holds the GIL')
     contention = measure_contention()
     told = f'{cores} cores are available, and a call beside another thread takes {contention:.2f} times as long'
     if contention < LEAST_CONTENTION:

@@ -32,12 +32,20 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def choose_engines(settings: AsyncConfig, tell: Callable[[str], None] = lambda line: None) -> AsyncConfig:
-    """The settings with every `auto` replaced by what it stands for here, which is logged and told, with the reason."""
+def choose_engines(
+    settings: AsyncConfig, tell: Callable[[str], None] = lambda line: None, light_search: bool = False
+) -> AsyncConfig:
+    """The settings with every `auto` replaced by what it stands for here, which is logged and told, with the reason.
+
+    `light_search` says that a search of this family seldom holds the GIL if it is accelerated.
+    """
     if AUTO not in (settings.engine, settings.collector_engine, settings.evaluator_engine):
         return settings
+    is_light = (
+        light_search and settings.accelerate and settings.num_collectors == 1 and not settings.background_reanalyze
+    )
     choice: EngineChoice = pick_engine(
-        available_cores(), settings.off_policy_degree == 0, settings.ray_address is not None, gil_contention
+        available_cores(), settings.off_policy_degree == 0, settings.ray_address is not None, is_light, gil_contention
     )
     line = f"engine 'auto' is {choice.engine!r}: {choice.reason}"
     logger.info(line)

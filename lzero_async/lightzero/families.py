@@ -23,6 +23,8 @@ class Family:
     roles: str = 'lzero_async.lightzero.host_roles'
     """The module whose ROLES are the classes of learner, collector and evaluator, and whose `check_config` knows what
     they can work with."""
+    light_search: bool = False
+    """Whether an accelerated search of it seldom holds the GIL."""
     cannot_reanalyze: str = ''
     """Why its segments cannot be reanalyzed in the background, if so."""
 
@@ -53,7 +55,7 @@ class Family:
 FAMILIES = {
     family.policy_type: family
     for family in (
-        Family('unizero', 'UniZeroGameBuffer', has_vector_targets=True),
+        Family('unizero', 'UniZeroGameBuffer', has_vector_targets=True, light_search=True),
         Family(
             'sampled_unizero', 'SampledUniZeroGameBuffer', has_vector_targets=False,
             cannot_reanalyze='LightZero cannot reanalyze its segments',

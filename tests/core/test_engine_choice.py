@@ -21,7 +21,14 @@ def not_measured():
     (1, False, False, EngineChoice('thread', '1 core is available, and a child process would only share it')),
 ])
 def test_what_is_picked_without_measuring(cores, serial, joins_ray, choice):
-    assert pick_engine(cores, serial, joins_ray, not_measured) == choice
+    assert pick_engine(cores, serial, joins_ray, False, not_measured) == choice
+    assert pick_engine(cores, serial, joins_ray, True, not_measured) == choice
+
+
+def test_a_light_search_needs_no_process():
+    choice = EngineChoice('thread', 'the accelerated search of one collector seldom holds the GIL')
+    for cores in (2, 64):
+        assert pick_engine(cores, False, False, True, not_measured) == choice
 
 
 @pytest.mark.parametrize('cores', [2, 64])
@@ -34,7 +41,7 @@ def test_what_is_picked_without_measuring(cores, serial, joins_ray, choice):
 ])
 def test_what_is_picked_by_contention(cores, contention, engine, reason):
     measured = []
-    choice = pick_engine(cores, False, False, lambda: measured.append(contention) or contention)
+    choice = pick_engine(cores, False, False, False, lambda: measured.append(contention) or contention)
     assert choice == EngineChoice(engine, f'{cores} cores are available, and a call beside another thread {reason}')
     assert measured == [contention]  # once
 

@@ -159,6 +159,16 @@ def test_auto_is_picked_by_cores_and_contention(here, caplog, cores, contention,
     assert [line for line in logged(caplog, logging.INFO) if line.startswith(f"engine 'auto' is '{engine}': ")]
 
 
+@pytest.mark.parametrize('settings, engine', [
+    ({}, 'thread'), ({'accelerate': False}, 'process'), ({'num_collectors': 2}, 'process'),
+    ({'background_reanalyze': True}, 'process'),
+])
+def test_one_light_search_is_a_thread(here, settings, engine):
+    here(8, None if engine == 'thread' else 9.0)
+    config = AsyncConfig(off_policy_degree=2, engine='auto', **settings)
+    assert choose_engines(config, light_search=True).engine == engine
+
+
 def test_a_serial_run_is_one_thread(here):
     here(8)
     assert choose_engines(AsyncConfig(engine='auto')).engine == 'thread'
