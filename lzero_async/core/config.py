@@ -175,7 +175,9 @@ class AsyncConfig:
         'cpu', device, 'Where the evaluator\'s policy lives (off_policy_degree != 0 or enable_async_eval).'
     )
     learner_threads: Optional[int] = setting(
-        None, optional(integer(1)), 'torch threads of the learner. None: the cores shared evenly by collect and train.'
+        None,
+        optional(integer(1)),
+        'torch threads of the learner. None: half of the cores, or all where it sees pictures (accelerate).',
     )
     collector_threads: Optional[int] = setting(None, optional(integer(1)), 'torch threads of the collector.')
     evaluator_threads: Optional[int] = setting(None, optional(integer(1)), 'torch threads of the evaluator.')

@@ -113,7 +113,7 @@ def _run_async(
 
     added.check()
     build.check_devices(run.settings)
-    settings = choose_engines(run.settings, lambda line: _tell(terminal, line))
+    settings = choose_engines(run.settings, lambda line: _tell(terminal, line), run.family.light_search)
     run = replace(run, settings=settings)
     check_installed(settings)
     check_folder(run.main.get('exp_name', '.'))
@@ -224,7 +224,8 @@ def _role_context(run: Any, cfg: Any) -> Any:
 
     if run.settings.off_policy_degree == 0 and not run.settings.enable_async_eval:
         return lambda role: contextlib.nullcontext()  # the serial run is LightZero's, down to its random numbers
-    return roles.role_contexts(run.settings, run.seed, cfg.policy.device)
+    sees_pictures = cfg.policy.model.world_model_cfg.obs_type == 'image'
+    return roles.role_contexts(run.settings, run.seed, cfg.policy.device, sees_pictures)
 
 
 def _limit(name: str, value: Optional[int]) -> int:

@@ -10,17 +10,19 @@ import numpy as np
 import torch
 
 from ..core.config import AsyncConfig
-from ..core.cores import core_plan
+from ..core.cores import CorePlan, core_plan
 from . import random_streams
 from .policies import on_device
 
 
-def role_contexts(settings: AsyncConfig, seed: int, learner_device: str) -> Callable[[str], ContextManager[Any]]:
+def role_contexts(
+    settings: AsyncConfig, seed: int, learner_device: str, sees_pictures: bool
+) -> Callable[[str], ContextManager[Any]]:
     """The context for each role's thread, by the role's name (`collector-0`, `learner`, `evaluator`)."""
     plan = core_plan(settings.num_collectors)
     threads = {
         'collector': settings.collector_threads or plan.collector_threads,
-        'learner': settings.learner_threads or plan.learner_threads,
+        'learner': settings.learner_threads or _learner_threads(plan, settings, sees_pictures),
         'evaluator': settings.evaluator_threads or 1,
     }
     devices = {
@@ -40,6 +42,12 @@ def role_contexts(settings: AsyncConfig, seed: int, learner_device: str) -> Call
             yield
 
     return role_context
+
+
+def _learner_threads(plan: CorePlan, settings: AsyncConfig, sees_pictures: bool) -> int:
+    """Convolutions keep all cores busy, and an accelerated search beside them needs little. Small kernels do not."""
+    alone = settings.accelerate and settings.cpu_affinity is None
+    return len(plan.cores) if sees_pictures and alone else plan.learner_threads
 
 
 @contextlib.contextmanager
