@@ -24,5 +24,10 @@ class Then:
         """The same with the result of another function."""
         return Then(self._fn.of(fn) if isinstance(self._fn, Then) else fn, self._then)
 
+    @property
+    def innermost(self) -> Callable[..., Any]:
+        """The function that all of this was added to."""
+        return self._fn.innermost if isinstance(self._fn, Then) else self._fn
+
     def __deepcopy__(self, memo: Any) -> Any:
         return copy.deepcopy(self._fn, memo)

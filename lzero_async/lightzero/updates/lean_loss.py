@@ -1,7 +1,8 @@
 """UniZero's loss in fewer and cheaper passes: that of `WorldModel.compute_loss`, up to rounding."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+import copy
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +59,11 @@ class LeanLoss:
 
     def __init__(self, world_model: Any) -> None:
         self._world_model = world_model
+        self.when_busy: Callable[[], None] = lambda: None
+        """Called just before the transformer's pass, which is long and holds no GIL. A copy calls nobody."""
+
+    def __deepcopy__(self, memo: Any) -> LeanLoss:
+        return LeanLoss(copy.deepcopy(self._world_model, memo))
 
     def __call__(self, batch: Dict[str, Any], target_tokenizer: Any = None, *_: Any, **__: Any) -> Any:
         model = self._world_model
@@ -65,22 +71,23 @@ class LeanLoss:
         embeddings = encode(model.tokenizer, batch['observations'])
         # No token looks ahead, and no loss is taken of padding: what comes behind the last valid step counts nowhere.
         steps = Tokens.until_last(batch['mask_padding'])
-        output = transform(model, embeddings, batch, steps)
+        output = transform(model, embeddings, batch, steps, self.when_busy)
         with torch.no_grad():
             target = encode(target_tokenizer, batch['observations'])
         of_observations, of_actions = torch.split(output.view(-1, 2 * model.embed_dim), model.embed_dim, dim=1)
-        losses = StepLosses(model, batch['mask_padding'], steps)
-        losses.add('loss_obs', *_latent_loss(model, of_actions, target, steps))
-        losses.add('loss_rewards', _cross_entropy(model.head_rewards, of_actions, steps.packed(batch['rewards']))[0])
-        losses.add(
-            'loss_value', _cross_entropy(model.head_value, of_observations, steps.packed(batch['target_value']))[0]
-        )
         policy_loss, entropy = _cross_entropy(
             model.head_policy, of_observations, steps.packed(batch['target_policy'])
         )
-        losses.add('loss_policy', policy_loss - model.policy_entropy_weight * entropy)
-        losses.add('orig_policy_loss', policy_loss.detach())
-        losses.add('policy_entropy', entropy.detach())
+        latent_loss, foretold = _latent_loss(model, of_actions, target, steps)
+        losses = StepLosses(model, batch['mask_padding'])
+        losses.add({'loss_obs': latent_loss}, foretold)
+        losses.add({
+            'loss_rewards': _cross_entropy(model.head_rewards, of_actions, steps.packed(batch['rewards']))[0],
+            'loss_value': _cross_entropy(model.head_value, of_observations, steps.packed(batch['target_value']))[0],
+            'loss_policy': policy_loss - model.policy_entropy_weight * entropy,
+            'orig_policy_loss': policy_loss.detach(),
+            'policy_entropy': entropy.detach(),
+        }, steps.rows)
         return losses.result(latent_state_l2_norms=embeddings.detach().norm(dim=1).mean())
 
 
@@ -129,26 +136,27 @@ def _cross_entropy(head: Any, x: Tensor, wanted: Tensor) -> Tuple[Tensor, Tensor
 class StepLosses:
     """The losses of each step, and what the host makes of them."""
 
-    def __init__(self, model: Any, mask: Tensor, steps: Tokens) -> None:
+    def __init__(self, model: Any, mask: Tensor) -> None:
         self._model = model
-        self._mask = mask.float()
-        self._counts = self._mask.sum(0)
+        valid = mask.float()
+        self._counts = valid.sum(0)
         assert self._counts.any(), 'mask_padding is all zeros'
-        self._steps = steps
+        self._step_of = (valid.unsqueeze(2) * torch.eye(mask.shape[1], device=mask.device)).flatten(0, 1)
+        """For each step of all sequences a 1 in the column of its number, if it is valid."""
         self._sums: Dict[str, Tensor] = {}
 
-    def add(self, name: str, losses: Tensor, at: Optional[Tensor] = None) -> None:
-        """`at` is where they belong among the steps of all sequences, if not where those of `steps` do."""
-        padded = torch.zeros(self._mask.numel(), device=losses.device)
-        padded = padded.index_copy(0, self._steps.rows if at is None else at, losses)
-        self._sums[name] = (padded.view_as(self._mask) * self._mask).sum(0)
+    def add(self, losses: Dict[str, Tensor], at: Tensor) -> None:
+        """`at` is where they belong among the steps of all sequences."""
+        sums = torch.stack(tuple(losses.values())) @ self._step_of.index_select(0, at)
+        self._sums.update(zip(losses, sums.unbind()))
 
     def result(self, **told: Tensor) -> Any:
         model, counts = self._model, self._counts
         discounts = model.gamma ** torch.arange(len(counts), device=counts.device)
         # There is no loss of the first observation, which nothing foretells.
-        wanted = {name: counts[1:] if name == 'loss_obs' else counts for name in self._sums}
-        discounted = {name: (sums * discounts).sum() / wanted[name].sum() for name, sums in self._sums.items()}
+        wanted = torch.stack([counts[1:].sum() if name == 'loss_obs' else counts.sum() for name in self._sums])
+        sums = torch.stack(tuple(self._sums.values()))
+        discounted = dict(zip(self._sums, ((sums * discounts).sum(1) / wanted).unbind()))
         zero = torch.zeros((), device=counts.device)
         return LossWithIntermediateLosses(
             latent_recon_loss_weight=model.latent_recon_loss_weight,

@@ -1,7 +1,7 @@
 """UniZero's transformer in training: LightZero's numbers up to rounding, and its random draws."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,13 @@ from . import lean_ops, native_transformer
 from .tokens import Kept, Tokens
 
 
-def transform(model: Any, embeddings: Tensor, batch: Dict[str, Any], steps: Tokens) -> Tensor:
-    """Observations and actions of each sequence, in turn, through the transformer: two rows for each of `steps`."""
+def transform(
+    model: Any, embeddings: Tensor, batch: Dict[str, Any], steps: Tokens, when_busy: Callable[[], None]
+) -> Tensor:
+    """Observations and actions of each sequence, in turn, through the transformer: two rows for each of `steps`.
+
+    `when_busy` is called once all is ready for its pass.
+    """
     transformer, actions, rotations = model.transformer, batch['actions'], None
     count, length = actions.shape[0], 2 * actions.shape[1]
     x = torch.stack((embeddings.view(*actions.shape, -1), model.act_embedding_table(actions)), dim=2).flatten(1, 2)
@@ -27,6 +32,7 @@ def transform(model: Any, embeddings: Tensor, batch: Dict[str, Any], steps: Toke
     tokens = steps.doubled()
     drawn = _draw(transformer, (count, length, x.shape[2]), x.device)
     x = tokens.packed(x)
+    when_busy()
     if native_transformer.can_be_used(transformer, x):
         return native_transformer.transform(transformer, x, tokens, rotations, drawn)
     return _transform(transformer, x, tokens, rotations, drawn)
