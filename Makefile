@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 ROMS := $(VENV)/roms
 MODELS := $(VENV)/models
-DEMO_STEPS ?= 2000
+DEMO_STEPS ?= 10000
 GAMES := lzero_async/priorzero/games
 INFORM_LIBRARY ?= /usr/share/inform6/library
 
@@ -13,7 +13,7 @@ INFORM_LIBRARY ?= /usr/share/inform6/library
 
 demo: $(READY)
 	$(BIN)/python zoo_configs/cartpole_unizero_segment_async_config.py \
-		--off-policy-degree 4 --eval-freq 80 --max-env-step $(DEMO_STEPS)
+		--off-policy-degree 4 --eval-freq 300 --max-env-step $(DEMO_STEPS)
 
 test: $(READY)
 	$(BIN)/python -m pytest

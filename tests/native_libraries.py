@@ -1,10 +1,14 @@
 """The compiled kernels for each kind of processor that this one can run, whichever of them the package would use."""
+import contextlib
 import ctypes
 
 import pytest
 import torch
 
+from lzero_async.lightzero import native
 from lzero_async.lightzero.native import library
+from lzero_async.lightzero.replay import exact_linear
+from lzero_async.lightzero.updates import lean_ops, native_ops
 
 LIBRARIES = tuple(library._MODULES.values())
 
@@ -20,3 +24,17 @@ def loaded(module):
         function = getattr(kernels, name)
         function.restype, function.argtypes = result, arguments
     return kernels
+
+
+@contextlib.contextmanager
+def without_kernels():
+    """As on a processor for which there are none: torch does all of their work, and a call of one fails."""
+    caches = lean_ops._is_known, exact_linear._same_bits
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (library, native, native_ops, lean_ops, exact_linear):  # all that have the name
+            patch.setattr(module, 'kernels', lambda: None)
+        for cache in caches:
+            cache.cache_clear()
+        yield
+    for cache in caches:
+        cache.cache_clear()

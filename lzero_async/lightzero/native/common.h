@@ -34,7 +34,8 @@ INLINE float exponential(float x) {
     return p * scale;
 }
 
-/* The natural logarithm of a positive number, to within two units in the last place of 1. */
+/* The natural logarithm of a positive number, to within two units in the last place of 1. What is not finite gives NaN.
+   */
 INLINE float logarithm(float x) {
     int32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -45,7 +46,7 @@ INLINE float logarithm(float x) {
     /* log m = 2 artanh s, where s = (m - 1) / (m + 1) */
     const float s = (m - 1.0f) / (m + 1.0f), z = s * s;
     const float p = 0.3333333333f + z * (0.2f + z * (0.1428571429f + z * 0.1111111111f));
-    return (float)n * 0.693147181f + 2.0f * (s + s * z * p);
+    return (float)n * 0.693147181f + 2.0f * (s + s * z * p) + 0.0f * x;
 }
 
 /* GELU with its tanh approximation is x * sigmoid(SLOPE * (x + CUBIC * x^3)). */

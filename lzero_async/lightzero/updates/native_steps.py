@@ -69,13 +69,15 @@ class NativeAdamW(torch.optim.AdamW):
 
 def use_native_steps(optimizer: Any) -> bool:
     """Whether the steps of `optimizer` are native ones from now on."""
+    if type(optimizer) is not torch.optim.AdamW:
+        return False
     parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
     plain = all(
         not group['amsgrad'] and not group['maximize'] and not group['capturable'] and not group['differentiable']
         and isinstance(group['lr'], float) for group in optimizer.param_groups
     )
     patched = 'step' in vars(optimizer)  # by a scheduler of the learning rate, which counts the calls
-    if type(optimizer) is not torch.optim.AdamW or patched or not plain or not can_be_used(parameters):
+    if patched or not plain or not can_be_used(parameters):
         return False
     optimizer.__class__ = NativeAdamW
     return True

@@ -1,6 +1,8 @@
 """The kernels are found where they can be used; where they cannot, torch does their work."""
 import ctypes.util
 import logging
+import platform
+import sys
 
 import pytest
 import torch
@@ -25,6 +27,17 @@ def needs_kernels():
 
 
 # -------------------------------------------------------------------- whether there are any
+
+
+@pytest.mark.skipif(
+    sys.platform != 'linux' or platform.machine() != 'x86_64'
+    or torch.backends.cpu.get_cpu_capability() not in library._MODULES,
+    reason='there are no kernels for this machine',
+)
+def test_they_were_compiled_when_the_package_was_installed():
+    """Else all other tests of them would be left out, and nobody would know."""
+    assert kernels() is not None, 'none, or compiled from other sources: install the package again'
+    assert all(library._path(module) for module in LIBRARIES)
 
 
 def test_the_kernels_are_looked_for_once(monkeypatch):

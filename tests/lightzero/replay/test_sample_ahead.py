@@ -17,6 +17,10 @@ from lzero_async.lightzero.learn import LightZeroLearner
 from lzero_async.lightzero.policies import RolePolicy
 from lzero_async.lightzero.replay.sample_ahead import SampleAhead
 from lzero_async.lightzero.replay.vector_targets import VectorTargetsBuffer
+from lzero_async.lightzero.then import Then
+from lzero_async.lightzero.updates import lean_transformer, native_transformer
+from lzero_async.lightzero.updates.guarded_updates import GuardedUpdates
+from lzero_async.lightzero.updates.lean_policy import use_lean_updates
 from lzero_async.torch_weights import TorchWeights
 
 BATCH = 16
@@ -46,6 +50,17 @@ class Material:
             if isinstance(norm, torch.nn.BatchNorm1d):  # it trains with each loss
                 norm.momentum = 0.1 if theta else 0.0
         policy.learn_mode.load_state_dict(copy.deepcopy(self._state))
+        return policy
+
+    def own_policy(self):
+        """One that no other test has, with the same weights."""
+        policy = learner_policy(self.cfg)
+        policy.learn_mode.load_state_dict(copy.deepcopy(self._state))
+        return policy
+
+    def lean_policy(self):
+        policy = self.own_policy()
+        use_lean_updates(policy)
         return policy
 
     def buffer(self, kind=VectorTargetsBuffer, batches=6):
@@ -286,7 +301,155 @@ def test_an_error_in_what_is_dropped_is_nobodys(make_ahead, material):
     assert len(ahead.take(False)) == 2
 
 
+# -------------------------------------------------------------------- when the loss tells
+
+
+def test_where_the_loss_tells_a_batch_is_begun_just_before_the_transformers_pass(make_ahead, material, monkeypatch):
+    policy, buffer = material.lean_policy(), material.buffer()
+    seen, ahead, begun = watched(buffer), make_ahead(policy, buffer), []
+
+    def watch(module, name):
+        original = getattr(module, name)
+
+        def watching(*args):
+            begun.append((name, ahead._next is not None))
+            return original(*args)
+
+        monkeypatch.setattr(module, name, watching)
+
+    watch(lean_transformer, '_draw')  # the last that is done before, and the first that is done then
+    watch(native_transformer, 'can_be_used')
+    for update in range(3):
+        begun.clear()
+        batch = ahead.take(True)
+        assert ahead._next is None
+        assert who(seen) == ['directly', *update * ['ahead']]
+        learn(policy, batch, update)
+        assert begun == [('_draw', False), ('can_be_used', True)]
+    ahead.take(False)
+    assert who(seen) == ['directly', *3 * ['ahead']]
+
+
+def test_where_the_loss_tells_batches_are_made_beside_the_update(make_ahead, material):
+    policy, buffer = material.lean_policy(), material.buffer()
+    ahead, making = make_ahead(policy, buffer), Gate()
+    made = only_ahead(buffer, making)
+    learn(policy, ahead.take(True))  # to its end, while nothing is made
+    making.await_arrival()
+    assert made == []
+    making.open()
+    ahead.take(False)
+    assert made == ['made']
+
+
+def test_where_the_loss_tells_none_is_made_where_none_follows(make_ahead, material):
+    policy, buffer = material.lean_policy(), material.buffer()
+    seen, ahead = watched(buffer), make_ahead(policy, buffer)
+    for follows in (False, False, True, False, False):
+        learn(policy, ahead.take(follows))
+        assert (ahead._next is not None) == follows
+    assert who(seen) == ['directly', 'directly', 'directly', 'ahead', 'directly']
+
+
+def test_where_the_loss_tells_it_is_one_batch_for_each_that_is_taken(make_ahead, material):
+    policy, buffer = material.lean_policy(), material.buffer()
+    seen, ahead = watched(buffer), make_ahead(policy, buffer)
+    batch = ahead.take(True)
+    learn(policy, batch, 0)
+    begun = ahead._next
+    learn(policy, batch, 1)  # an update that took none
+    assert ahead._next is begun
+    ahead.take(False)
+    assert who(seen) == ['directly', 'ahead']
+
+
+def test_what_is_dropped_before_the_loss_is_never_begun(make_ahead, material):
+    policy, buffer = material.lean_policy(), material.buffer()
+    seen, ahead = watched(buffer), make_ahead(policy, buffer)
+    batch = ahead.take(True)
+    ahead.drop()
+    learn(policy, batch)
+    assert ahead._next is None
+    learn(policy, ahead.take(True))  # another is begun as ever
+    ahead.drop()
+    ahead.take(False)
+    assert who(seen) == ['directly', 'directly', 'ahead', 'directly']
+
+
+def test_where_the_loss_tells_batches_made_ahead_are_those_sampled_directly(make_ahead, material):
+    def batches(sample_ahead):
+        policy, buffer = material.own_policy(), material.buffer()
+        policy._target_model._update_kwargs['theta'] = 0.0
+        for norm in policy._target_model.modules():
+            if isinstance(norm, torch.nn.BatchNorm1d):
+                norm.momentum = 0.0
+        use_lean_updates(policy)
+        ahead = make_ahead(policy, buffer) if sample_ahead else None
+        sampled, stream = [], np.random.RandomState(5)
+        with random_streams.installed(), random_streams.drawing_from(stream):
+            for update in range(4):
+                batch = ahead.take(update < 3) if sample_ahead else buffer.sample(BATCH, policy)
+                sampled.append(content(batch))
+                learn(policy, batch, update)
+        return sampled, stream.rand()
+
+    direct, ahead = batches(False), batches(True)
+    assert ahead == direct
+    assert len({tuple(one) for one in direct[0]}) == 4
+
+
+@pytest.mark.parametrize('order', ['guard, lean, ahead', 'lean, guard, ahead', 'lean, ahead, guard'])
+def test_a_guard_may_look_at_the_loss_that_tells(make_ahead, material, tmp_path, order):
+    policy, buffer, parts = material.own_policy(), material.buffer(), {}
+    seen = watched(buffer)
+    for part in order.split(', '):
+        if part == 'guard':
+            parts[part] = GuardedUpdates(policy, str(tmp_path))
+        elif part == 'ahead':
+            parts[part] = make_ahead(policy, buffer)
+        else:
+            use_lean_updates(policy)
+    assert isinstance(policy._learn_model.world_model.compute_loss, Then)
+    ahead, guard = parts['ahead'], parts['guard']
+    for update in range(3):
+        batch = ahead.take(update < 2)
+        assert ahead._next is None
+        assert guard.update(batch, lambda batch, update=update: learn(policy, batch, update)) is not None
+        assert (ahead._next is not None) == (update < 2)
+    bad = copy.deepcopy(ahead.take(True))
+    bad[0][0][0, 0] = np.nan
+    assert guard.update(bad, lambda batch: learn(policy, batch, 3)) is None
+    ahead.take(False)  # the batch that was begun beside a bad update is a good one
+    assert who(seen) == ['directly', 'ahead', 'ahead', 'directly', 'ahead']
+
+
 # -------------------------------------------------------------------- beside other roles
+
+
+@pytest.mark.parametrize('lean', [False, True])
+def test_a_copy_of_the_model_makes_no_batches(make_ahead, material, lean):
+    policy, buffer = material.own_policy(), material.buffer()
+    if lean:
+        use_lean_updates(policy)
+    seen, ahead = watched(buffer), make_ahead(policy, buffer)
+    world_model, given = policy._learn_model.world_model, []
+    compute_loss = world_model.compute_loss
+    world_model.compute_loss = lambda *args: (given.append(args), compute_loss(*args))[1]
+    learn(policy, ahead.take(True))
+    world_model.compute_loss = compute_loss
+
+    ahead.take(lean)
+    model = policy._learn_model
+    made = copy.deepcopy(getattr(model, '_orig_mod', model))
+    torch.manual_seed(7)
+    loss = made.world_model.compute_loss(*given[0]).loss_total
+    assert (who(seen), ahead._next) == (['directly', 'ahead'], None)
+    loss.backward()
+    assert any(parameter.grad is not None for parameter in made.parameters())
+    torch.manual_seed(7)
+    assert torch.equal(world_model.compute_loss(*given[0]).loss_total, loss)
+    assert (ahead._next is not None) == lean  # that was the learner's own
+    ahead.take(False)
 
 
 def test_a_role_may_be_seated_beside_a_learner_that_samples_ahead(make_ahead, material):

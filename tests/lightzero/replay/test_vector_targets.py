@@ -13,10 +13,14 @@ from lzero_async.lightzero.replay.sound_buffers import sound
 from lzero_async.lightzero.replay.vector_targets import ValueContext, VectorTargetsBuffer, n_step_targets
 
 
-@pytest.fixture(scope='module')
-def filled(tmp_path_factory):
-    """A stock and a vector buffer with the same real segments, and a policy to sample for."""
+@pytest.fixture(scope='module', params=[16, 64], ids=['16 wide', '64 wide'])
+def filled(tmp_path_factory, request):
+    """A stock and a vector buffer with the same real segments, and a policy to sample for.
+
+    Models that are narrower than 32 know no exact kernels.
+    """
     cfg = compiled(tmp_path_factory.mktemp('vector'))
+    cfg.policy.model.world_model_cfg.embed_dim = request.param
     segments = real_segments(cfg, batches=6)
     buffers = []
     for kind in (UniZeroGameBuffer, VectorTargetsBuffer):

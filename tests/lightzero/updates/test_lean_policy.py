@@ -10,17 +10,20 @@ import torch
 from ding.config import compile_config
 from ding.worker import BaseLearner
 from lzero.mcts import UniZeroGameBuffer
+from native_libraries import without_kernels
 from real_parts import compiled, learner_policy, real_segments
 from small_configs import zoo_config
 from tensorboardX import SummaryWriter
 
 from lzero_async.lightzero.learner_state import capture_policy, restore_policy
+from lzero_async.lightzero.native import kernels
 from lzero_async.lightzero.then import Then
-from lzero_async.lightzero.updates import lean_loss, lean_update
+from lzero_async.lightzero.updates import lean_loss, lean_update, native_heads, native_transformer
 from lzero_async.lightzero.updates.guarded_updates import GuardedUpdates
 from lzero_async.lightzero.updates.lean_loss import LeanLoss
 from lzero_async.lightzero.updates.lean_policy import use_lean_updates
 from lzero_async.lightzero.updates.lean_update import LeanUpdate
+from lzero_async.lightzero.updates.native_steps import NativeAdamW
 
 UPDATES = 200
 LOSSES = (
@@ -64,13 +67,26 @@ def one_thread():
 @pytest.fixture(scope='module', params=[True, False], ids=['rotary', 'learned positions'])
 def material(tmp_path_factory, request):
     cfg = compiled(tmp_path_factory.mktemp('lean_updates'))
-    cfg.policy.model.world_model_cfg.rotary_emb = request.param
+    # So wide that there are native kernels for all of it, see `test_all_kernels_are_used`.
+    cfg.policy.model.world_model_cfg.update(rotary_emb=request.param, embed_dim=32)
     return Material(cfg)
 
 
 @pytest.fixture(scope='module')
 def small(tmp_path_factory):
     return Material(compiled(tmp_path_factory.mktemp('small')))
+
+
+@pytest.fixture(params=['native', 'torch'])
+def way(request):
+    """How updates are made: by the kernels, or by torch as where there are none."""
+    if request.param == 'native':
+        if kernels() is None:
+            pytest.skip('there are no kernels here')
+        yield request.param
+    else:
+        with without_kernels():
+            yield request.param
 
 
 def learn(policy, batch, train_iter):
@@ -103,6 +119,15 @@ def apart(one, other):
 
 
 def test_many_updates_are_those_of_lightzero(material):
+    assert_many_updates_are_those_of_lightzero(material)
+
+
+def test_many_updates_without_kernels_are_those_of_lightzero(small):
+    with without_kernels():
+        assert_many_updates_are_those_of_lightzero(small)
+
+
+def assert_many_updates_are_those_of_lightzero(material):
     stock, lean = material.pair()
     assert isinstance(lean._forward_learn, LeanUpdate)
     assert isinstance(lean._learn_model.world_model.compute_loss, LeanLoss)
@@ -119,6 +144,22 @@ def test_many_updates_are_those_of_lightzero(material):
     assert apart(begun, plain(stock._learn_model)) > 0.01, 'nothing was learned'
     assert apart(plain(lean._learn_model), plain(stock._learn_model)) < 1e-5  # measured: 4e-7
     assert apart(plain(lean._target_model._model), plain(stock._target_model._model)) < 1e-5
+
+
+def test_all_kernels_are_used(material, way, monkeypatch):
+    _, lean = material.pair()
+    used = []
+
+    def watch(module, name):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args: (used.append(name), original(*args))[1])
+
+    watch(native_transformer, 'transform')
+    watch(native_heads, 'cross_entropy')
+    watch(native_heads, 'divergence')
+    learn(lean, material.batch(lean, 0), 0)
+    assert sorted(used) == ([*3 * ['cross_entropy'], 'divergence', 'transform'] if way == 'native' else [])
+    assert isinstance(lean._optimizer_world_model, NativeAdamW) == (way == 'native')
 
 
 def test_gradients_are_those_of_lightzero(material):
@@ -250,7 +291,7 @@ def test_models_that_were_switched_to_evaluation_train_again(small):
 # -------------------------------------------------------------------- saved and loaded
 
 
-def test_a_checkpoint_looks_like_lightzeros(small):
+def test_a_checkpoint_looks_like_lightzeros(small, way):
     stock, lean = small.pair()
     for policy in (stock, lean):
         learn(policy, small.batch(stock, 0), 0)
@@ -264,12 +305,14 @@ def test_a_checkpoint_looks_like_lightzeros(small):
 
 
 @pytest.mark.parametrize('of_lean', [False, True])
-def test_it_goes_on_from_a_checkpoint(small, of_lean):
+def test_it_goes_on_from_a_checkpoint(small, of_lean, way):
     stock, lean = small.pair()
     source, other = (lean, stock) if of_lean else (stock, lean)
     learn(source, small.batch(stock, 0), 0)
     restore_policy(other, copy.deepcopy(capture_policy(source)))
-    assert lean._optimizer_world_model.param_groups[0]['fused'] is True
+    kind, fused = (NativeAdamW, None) if way == 'native' else (torch.optim.AdamW, True)
+    assert type(lean._optimizer_world_model) is kind
+    assert lean._optimizer_world_model.param_groups[0]['fused'] is fused
     batch = small.batch(stock, 1)
     told, lean_told = learn(stock, batch, 1)[0], learn(lean, batch, 1)[0]
     assert lean_told['weighted_total_loss'] == pytest.approx(told['weighted_total_loss'], rel=1e-5)
