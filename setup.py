@@ -56,7 +56,7 @@ setup(
         'rich',
         'safetensors',
         'tensorboard',
-        'torch>=2.0',
+        'torch>=2.1',
         # LightZero imports it. Left free, pip takes one so old that it does not say which protobuf it breaks with.
         'wandb>=0.16',
     ],

@@ -66,7 +66,7 @@ class _HeadLosses(torch.autograd.Function):
         x, *weights, targets, kind, group = inputs
         if x.stride(1) != 1:
             x = x.contiguous()
-        weights, targets = [weight.contiguous() for weight in weights], targets.contiguous()
+        weights, targets = [weight.contiguous() for weight in weights], targets.to(x).contiguous()
         (rows, width), hidden, outputs = x.shape, len(weights[0]), len(weights[2])
         inside, results = x.new_empty(rows, hidden), x.new_empty(rows, outputs + -outputs % COLUMNS)
         losses, sizes, entropies = x.new_empty(rows), x.new_empty(rows), x.new_empty(rows)

@@ -29,11 +29,13 @@ def clip(gradients: Sequence[Tensor], most: float) -> float:
     factor = most / (before + 1e-6)
     if not factor >= 1:  # nor NaN: it shall be seen in the gradients
         native().scale(_addresses(gradients), _sizes(gradients), len(gradients), factor)
+        _were_changed(gradients)
     return before
 
 
 def follow(targets: Sequence[Tensor], learned: Sequence[Tensor], theta: float) -> None:
     native().follow(_addresses(targets), _addresses(learned), _sizes(targets), len(targets), theta)
+    _were_changed(targets)
 
 
 class NativeAdamW(torch.optim.AdamW):
@@ -54,6 +56,7 @@ class NativeAdamW(torch.optim.AdamW):
                 _sizes(parameters), len(parameters),
                 group['lr'], *group['betas'], group['eps'], group['weight_decay'],
             )
+            _were_changed(parameters)
         return None
 
     step: Any = torch.optim.Optimizer.profile_hook_step(_step)
@@ -81,6 +84,12 @@ def use_native_steps(optimizer: Any) -> bool:
         return False
     optimizer.__class__ = NativeAdamW
     return True
+
+
+def _were_changed(tensors: Sequence[Tensor]) -> None:
+    """Let torch, and who asks it, know: it saw nothing of it."""
+    for tensor in tensors:
+        torch.autograd.graph.increment_version(tensor)
 
 
 def _addresses(tensors: Sequence[Tensor]) -> _Addresses:

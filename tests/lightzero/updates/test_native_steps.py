@@ -367,3 +367,15 @@ def test_it_is_for_whole_tensors_of_single_precision():
     assert not native_steps.can_be_used([])
     assert not native_steps.can_be_used([torch.zeros(3), torch.zeros(3, dtype=torch.float64)])
     assert not native_steps.can_be_used([torch.zeros(3), torch.zeros(3, 2).t()])
+
+
+def test_torch_knows_what_was_changed(native):
+    parameter, other = (torch.nn.Parameter(torch.randn(8)) for _ in range(2))
+    optimizer = torch.optim.AdamW([parameter])
+    assert use_native_steps(optimizer)
+    parameter.grad = 10 * torch.ones(8)
+    before = [tensor._version for tensor in (parameter, parameter.grad, other)]
+    native_steps.clip([parameter.grad], 1.0)
+    optimizer.step()
+    native_steps.follow([other], [parameter], 0.1)
+    assert all(tensor._version > version for tensor, version in zip((parameter, parameter.grad, other), before))
