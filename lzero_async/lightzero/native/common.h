@@ -49,6 +49,23 @@ INLINE float logarithm(float x) {
     return (float)n * 0.693147181f + 2.0f * (s + s * z * p) + 0.0f * x;
 }
 
+/* `x` and `y` may be the same. */
+INLINE void softmax(const float *x, float *y, const int64_t count) {
+    float most = x[0], sum = 0.0f;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < count; i++)
+        most = x[i] > most ? x[i] : most;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) {
+        y[i] = exponential(x[i] - most);
+        sum += y[i];
+    }
+    const float part = 1.0f / sum;
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++)
+        y[i] *= part;
+}
+
 /* GELU with its tanh approximation is x * sigmoid(SLOPE * (x + CUBIC * x^3)). */
 #define SLOPE 1.5957691216f
 #define CUBIC 0.044715f

@@ -15,24 +15,6 @@ void gelu_backward(const float *x, const float *of_y, float *of_x, int64_t count
     }
 }
 
-INLINE void softmax(const float *restrict x, float *restrict y, int64_t groups, int64_t group) {
-    for (int64_t g = 0; g < groups; g++, x += group, y += group) {
-        float most = x[0], sum = 0.0f;
-#pragma omp simd reduction(max : most)
-        for (int64_t i = 0; i < group; i++)
-            most = x[i] > most ? x[i] : most;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < group; i++) {
-            y[i] = exponential(x[i] - most);
-            sum += y[i];
-        }
-        const float scale = 1.0f / sum;
-#pragma omp simd
-        for (int64_t i = 0; i < group; i++)
-            y[i] *= scale;
-    }
-}
-
 INLINE void softmax_gradient(const float *restrict y, const float *restrict of_y, float *restrict of_x, int64_t groups,
                       int64_t group) {
     for (int64_t g = 0; g < groups; g++, y += group, of_y += group, of_x += group) {
@@ -48,10 +30,11 @@ INLINE void softmax_gradient(const float *restrict y, const float *restrict of_y
 
 /* Of each group of `group` numbers. Groups of 8 are what LightZero's states have. */
 void softmax_forward(const float *x, float *y, int64_t groups, int64_t group) {
-    if (group == 8)
-        softmax(x, y, groups, 8);
-    else
-        softmax(x, y, groups, group);
+    for (int64_t g = 0; g < groups; g++, x += group, y += group)
+        if (group == 8)
+            softmax(x, y, 8);
+        else
+            softmax(x, y, group);
 }
 
 void softmax_backward(const float *y, const float *of_y, float *of_x, int64_t groups, int64_t group) {

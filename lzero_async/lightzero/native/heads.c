@@ -103,19 +103,11 @@ INLINE void state(const Head *h, int64_t row, const int64_t group, float *x, flo
     const float *target = h->targets + row * h->outputs;
     float total = 0.0f;
     for (int64_t begin = 0; begin < h->outputs; begin += group) {
-        float most = x[begin], sum = 0.0f, apart = 0.0f;
-        for (int64_t i = 0; i < group; i++)
-            most = x[begin + i] > most ? x[begin + i] : most;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < group; i++) {
-            x[begin + i] = exponential(x[begin + i] - most);
-            sum += x[begin + i];
-        }
-        const float part = 1.0f / sum;
+        float apart = 0.0f;
+        softmax(x + begin, x + begin, group);
 #pragma omp simd reduction(+ : apart)
-        for (int64_t i = 0; i < group; i++) {
-            const float share = x[begin + i] * part, wanted = target[begin + i];
-            x[begin + i] = share;
+        for (int64_t i = begin; i < begin + group; i++) {
+            const float share = x[i], wanted = target[i];
             apart += h->kind == SQUARES
                          ? (share - wanted) * (share - wanted)
                          : (wanted + SMALL) * (logarithm(wanted + SMALL) - logarithm(share + SMALL));

@@ -109,20 +109,6 @@ static void rotate(float *x, const float *turns, int64_t heads, int64_t size) {
         }
 }
 
-static void softmax(float *x, int64_t count) {
-    float most = x[0], sum = 0.0f;
-    for (int64_t i = 1; i < count; i++)
-        most = x[i] > most ? x[i] : most;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < count; i++) {
-        x[i] = exponential(x[i] - most);
-        sum += x[i];
-    }
-    const float part = 1.0f / sum;
-    for (int64_t i = 0; i < count; i++)
-        x[i] *= part;
-}
-
 /* Of one row: keys and values are (head, position, number) of `context` positions, of which `length` count. Before them
    come `zeros` positions whose keys and values are zero, which are not masked, as in LightZero. */
 static void attend(const Model *model, const float *query, const float *keys, const float *values, int64_t length,
@@ -139,7 +125,7 @@ static void attend(const Model *model, const float *query, const float *keys, co
                 sum += query[c] * keys[j * size + c];
             scores[zeros + j] = sum * root;
         }
-        softmax(scores, zeros + length);
+        softmax(scores, scores, zeros + length);
         memset(to, 0, sizeof(float) * size);
         for (int64_t j = 0; j < length; j++)
 #pragma omp simd
@@ -252,7 +238,7 @@ int expand_trees(const Model *model, float *pool, const Row *row, int64_t rows, 
     copy_rows(reward, padded(categories), rewards_and_values, categories, rows, categories);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < width; i += model->group)
-            softmax(state + r * padded(width) + i, model->group);
+            softmax(state + r * padded(width) + i, state + r * padded(width) + i, model->group);
     copy_rows(state, padded(width), states, width, rows, width);
     copy_rows(state, padded(width), m.x, width, rows, width);
     start(model, row, 1, m.x, rows);

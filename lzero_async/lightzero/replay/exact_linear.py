@@ -17,8 +17,8 @@ COLUMNS = 32
 def is_exact(x: Tensor, weight: Tensor, rows: int) -> bool:
     """Whether `exact_linear` gives each row the numbers that torch gives it among `rows` rows.
 
-    It hangs on the library and the processor in which order torch adds, and can hang on the number of rows and threads,
-    but on no number that is added: so it is tried, once.
+    In which order torch adds depends on its library and the processor, and can depend on the number of rows and
+    threads, but on no number that is added: so it is tried, once.
     """
     outputs, inputs = weight.shape
     if outputs % COLUMNS or inputs > 4 * NARROW or kernels_for(x, weight) is None:
@@ -27,7 +27,8 @@ def is_exact(x: Tensor, weight: Tensor, rows: int) -> bool:
 
 
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear` of contiguous tensors."""
+    """`F.linear`; the weights are contiguous."""
+    x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], len(weight))
     outputs, inputs = weight.shape
     check(native().exact_linear(

@@ -32,14 +32,14 @@ def can_be_used(transformer: Any, sequences: Tensor) -> bool:
 def observations_through(transformer: Any, sequences: Tensor, rotations: Optional[Tensor]) -> Tensor:
     """Observations and actions, in turn, through the transformer: its output for the observations.
 
-    The kernel's rows do not hang on how many there are, so those of actions can be left out where nobody
-    looks any more.
+    The kernel's rows do not depend on how many there are, so those of actions can be left out where nobody looks any
+    more.
     """
     x, last = sequences, len(transformer.blocks) - 1
     for number, block in enumerate(transformer.blocks):
         seen = _seen(block.attn, block.ln1(x), rotations)
         if number == last:
-            x, seen = x[:, ::2], seen[:, ::2].contiguous()
+            x, seen = x[:, ::2], seen[:, ::2]
         x = x + _linear(block.attn.proj, seen)
         x = x + _linear(block.mlp[2], block.mlp[1](_linear(block.mlp[0], block.ln2(x))))
     output: Tensor = transformer.ln_f(x)
