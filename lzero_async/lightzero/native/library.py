@@ -24,6 +24,9 @@ VARIABLE = 'LZERO_ASYNC_NATIVE'
 NARROW = 255
 """Models that are not wider have weights that lie in a processor's cache. Wider ones are left to torch and oneDNN."""
 
+COLUMNS = 32
+"""Kernels compute so many outputs of a layer side by side, or half as many: widths must be multiples of it."""
+
 _MODULES = {'AVX512': '_avx512', 'AVX2': '_avx2'}
 """What torch calls the kinds of processors, and the library for each."""
 

@@ -7,11 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..native import NARROW, kernels, kernels_for
+from ..native import COLUMNS, NARROW, kernels, kernels_for
 from ..updates.native_ops import check, native
-
-COLUMNS = 32
-"""Outputs must be a multiple of it."""
 
 
 def is_exact(x: Tensor, weight: Tensor, rows: int) -> bool:

@@ -8,11 +8,8 @@ import torch
 from lzero.model.common import SimNorm
 from torch import Tensor, nn
 
-from ..native import NARROW, kernels_for
+from ..native import COLUMNS, NARROW, kernels_for
 from .native_ops import address, check, native
-
-COLUMNS = 32
-"""Widths must be multiples of it, and outputs are padded to such."""
 
 CATEGORIES, GROUPS, SQUARES = range(3)
 """The kinds of losses, see heads.c."""
@@ -30,7 +27,10 @@ class _Head(ctypes.Structure):
 
 
 def can_be_used(layers: Any, x: Tensor) -> bool:
-    """Two linear layers with GELU between them, of a narrow model; behind them a SimNorm or nothing."""
+    """Two linear layers with GELU between them, of a narrow model; behind them a SimNorm or nothing.
+
+    Outputs may be any number: they are padded.
+    """
     kinds = [type(layer) for layer in layers]
     if kinds[:3] != [nn.Linear, nn.GELU, nn.Linear] or kinds[3:] not in ([], [SimNorm]):
         return False

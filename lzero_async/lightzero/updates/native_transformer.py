@@ -7,12 +7,9 @@ from typing import Any, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from ..native import NARROW, kernels_for
+from ..native import COLUMNS, NARROW, kernels_for
 from .native_ops import check, native
 from .tokens import Kept, Tokens
-
-COLUMNS = 32
-"""Widths must be multiples of it."""
 
 _FLOATS, _INT = ctypes.c_void_p, ctypes.c_int64
 
